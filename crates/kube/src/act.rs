@@ -13,13 +13,13 @@ pub(crate) use self::group::{as_applied, unserved};
 use futures::{StreamExt as _, stream};
 use kube::core::params::{DeleteParams, Preconditions, PropagationPolicy};
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use thiserror::Error;
 use tracing::info;
 use trainyard_core::{
     job::{Action, Refusal, Removal, Seat, SharedInputs},
     launch::{self, Cluster, Keys, LaunchError, LaunchedPod, Object, Plan, push::Push},
-    spec::{Job, Kind, MpiTransport, Role, Slot},
+    spec::{Job, Kind, MpiTransport, Role, Slot, annotation},
 };
 
 use crate::{
@@ -224,9 +224,16 @@ impl Actor<'_> {
                 slot,
                 attempt,
                 seat,
-                ..
+                waits,
             } => match plan {
-                Some(plan) => self.create_pod(plan, *slot, *attempt, seat).await,
+                Some(plan) => {
+                    let launched = if *waits {
+                        plan.waiting_pod(*slot, *attempt)
+                    } else {
+                        plan.pod(*slot, *attempt)
+                    };
+                    self.create_pod(plan, *slot, launched, seat).await
+                }
                 None => Ok(Done::Unchanged),
             },
             Action::DeletePod { slot, uid, removal } => {
@@ -262,10 +269,15 @@ impl Actor<'_> {
                     .release_seats(&self.key.gang(), avoid, clock::now());
                 Ok(())
             }
-            // Pods are created and deleted above. Preflights run beside the passes: nobody waits for them here. No gang has supervisors.
+            Action::RelabelPod {
+                slot,
+                uid,
+                from,
+                attempt,
+            } => self.relabel_pod(*slot, uid, *from, *attempt).await,
+            // Pods are created and deleted above. Preflights run beside the passes: nobody waits for them here.
             Action::CreatePod { .. }
             | Action::DeletePod { .. }
-            | Action::RelabelPod { .. }
             | Action::StartPreflight { .. }
             | Action::EndPreflight { .. } => Ok(()),
             Action::CreateService(slot) => self.create_service(*slot).await,
@@ -306,10 +318,10 @@ impl Actor<'_> {
         &self,
         plan: &Plan<'_>,
         slot: Slot,
-        attempt: u32,
+        launched: Result<LaunchedPod, LaunchError>,
         seat: &Seat,
     ) -> Result<Done, Trouble> {
-        let mut launched = plan.pod(slot, attempt).map_err(|error| {
+        let mut launched = launched.map_err(|error| {
             let tried = format!("build the pod of {slot}");
             Trouble::Refused(Refusal::new(tried, error.to_string()))
         })?;
@@ -362,6 +374,43 @@ impl Actor<'_> {
             // Deleted or replaced: its watch event will come.
             Err(error) if error.is_not_found() || error.is_conflict() => Ok(()),
             Err(error) => Err(trouble(format!("assign pod `{name}` to its node"), error)),
+        }
+    }
+
+    /// Lets the label of a pod carry another attempt, if it is this incarnation and carries `from`.
+    async fn relabel_pod(
+        &self,
+        slot: Slot,
+        uid: &str,
+        from: u32,
+        attempt: u32,
+    ) -> Result<(), Trouble> {
+        let name = self.job.pod_name(slot);
+        let path = self.path("pods");
+        let label = format!(
+            "/metadata/labels/{}",
+            annotation::ATTEMPT.replace('/', "~1")
+        );
+        let operations = json!([
+            {"op": "test", "path": "/metadata/uid", "value": uid},
+            {"op": "test", "path": label, "value": from.to_string()},
+            {"op": "replace", "path": label, "value": attempt.to_string()},
+        ]);
+        let patched = self
+            .caller
+            .json_patched::<PodView>(&path, &name, &operations);
+        match patched.await {
+            Ok(pod) => {
+                self.state.store().remember_pod(&pod);
+                Ok(())
+            }
+            // Deleted, replaced, or relabelled before: its watch event will come.
+            Err(error)
+                if error.is_not_found() || error.is_conflict() || error.code() == Some(422) =>
+            {
+                Ok(())
+            }
+            Err(error) => Err(trouble(format!("label pod `{name}`"), error)),
         }
     }
 
@@ -448,13 +497,19 @@ impl Actor<'_> {
         Ok(())
     }
 
-    /// What the launcher of an `MPIJob` enters its workers with.
+    /// What the launcher of an `MPIJob` enters its workers with, and what supervisors show each other.
     fn keys(&self) -> Result<Option<Keys>, KeysError> {
+        let identity = || {
+            Ok(Some(Keys::Agent(
+                identity::make().map_err(KeysError::Agent)?,
+            )))
+        };
+        if launch::supervise::obstacle(self.job, self.cluster).is_none() {
+            return identity();
+        }
         let transport = launch::transport(self.job, self.cluster);
         Ok(match transport.map_err(KeysError::Transport)? {
-            Some(MpiTransport::Agent) => {
-                Some(Keys::Agent(identity::make().map_err(KeysError::Agent)?))
-            }
+            Some(MpiTransport::Agent) => identity()?,
             Some(MpiTransport::Ssh) => Some(Keys::Ssh(ssh::key().map_err(KeysError::Ssh)?)),
             Some(MpiTransport::Kubectl) | None => None,
         })

@@ -249,15 +249,25 @@ impl Caller {
         name: &str,
         operations: &serde_json::Value,
     ) -> Result<(), CallError> {
+        self.json_patched::<serde::de::IgnoredAny>(path, name, operations)
+            .await
+            .map(drop)
+    }
+
+    /// The same; what it is like then.
+    pub(crate) async fn json_patched<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        name: &str,
+        operations: &serde_json::Value,
+    ) -> Result<T, CallError> {
         let params = PatchParams {
             field_manager: Some(FIELD_MANAGER.to_owned()),
             ..PatchParams::default()
         };
         let request = Request::new(path).patch(name, &params, &Patch::Merge(operations));
         let request = request.map(as_json_patch);
-        self.call::<serde::de::IgnoredAny>(Verb::Patch, path, request)
-            .await
-            .map(drop)
+        self.call(Verb::Patch, path, request).await
     }
 
     /// Changes the status of an object by `operations`, all of them or none.

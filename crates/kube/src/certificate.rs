@@ -159,6 +159,14 @@ impl Certificate {
         Ok(builder.with_cert_resolver(Arc::clone(self) as Arc<dyn ResolvesServerCert>))
     }
 
+    /// The same for clients that are this program, too: no certificate is asked for, and only TLS 1.3 is spoken.
+    pub(crate) fn own_clients_config(self: &Arc<Self>) -> Result<ServerConfig, rustls::Error> {
+        let builder = ServerConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&rustls::version::TLS13])?
+            .with_no_client_auth();
+        Ok(builder.with_cert_resolver(Arc::clone(self) as Arc<dyn ResolvesServerCert>))
+    }
+
     /// Keeps the certificate fresh; never returns.
     pub(crate) async fn keep(self: Arc<Self>, caller: Caller, source: CertificateSource) {
         let every = match source {

@@ -1,4 +1,4 @@
-//! What the pods of an `MPIJob` show each other, where the agent starts the ranks.
+//! What the pods of a job show each other, where the agent starts the ranks of an `MPIJob`, or supervisors restart programs in place.
 //!
 //! One authority for each job, one certificate for all its pods. The authority's key is forgotten at
 //! once, so nobody can ever join a job by a certificate of another. It is valid for longer than any

@@ -8,6 +8,7 @@
 
 mod consult;
 mod fabrics;
+pub(crate) mod gangs;
 mod groups;
 mod keep;
 mod leading;
@@ -19,6 +20,7 @@ mod progress;
 pub(crate) mod push;
 mod seats;
 mod shadow;
+mod tokens;
 
 use std::{
     path::{Path, PathBuf},
@@ -43,8 +45,8 @@ use trainyard_core::{
 
 pub use self::preflight::Gate;
 use self::{
-    consult::Consultation, listen::Listening, preflight::Flights, progress::Reports, push::Pushes,
-    shadow::Shadow,
+    consult::Consultation, gangs::Gangs, listen::Listening, preflight::Flights, progress::Reports,
+    push::Pushes, shadow::Shadow,
 };
 use crate::{
     api::Caller,
@@ -169,6 +171,8 @@ pub struct Operator {
     reports: Arc<Reports>,
     /// Who sends how far jobs are.
     pub(crate) pushes: Arc<Pushes>,
+    /// The gangs that restart in place.
+    pub(crate) gangs: Arc<Gangs>,
     /// The preflights that are under way.
     flights: Arc<Flights>,
     /// The jobs that crashed or panicked it.
@@ -239,6 +243,7 @@ impl Operator {
             listening: Arc::default(),
             reports: Arc::default(),
             pushes: Arc::default(),
+            gangs: Arc::default(),
             flights: Arc::default(),
             poison: Arc::new(open_state(options.state_dir.as_deref())),
             events: Arc::default(),
@@ -390,6 +395,7 @@ impl Operator {
     async fn process_jobs(&self, turns: &Arc<Semaphore>) {
         let mut leads = self.leads.clone();
         let mut sight = self.feeds.sight();
+        self.gangs.certificate_known().await;
         loop {
             // No job is processed before this operator leads and has listed everything, nor while what it
             // sees is stale.

@@ -16,6 +16,7 @@ use tokio::{
     sync::oneshot,
     task::JoinHandle,
 };
+use tokio_rustls::TlsAcceptor;
 use tracing::{debug, error, info, level_filters::LevelFilter};
 use tracing_subscriber::{
     Layer as _, filter::Targets, fmt, layer::SubscriberExt as _, util::SubscriberInitExt as _,
@@ -30,7 +31,7 @@ use crate::{
     },
     health,
     kubeconfig::{self, config},
-    operator::push,
+    operator::{gangs, push},
     poison::panic_message,
     serve::{self, Server},
     trace::{self, Recorder},
@@ -77,6 +78,8 @@ pub struct Serving {
     pub webhooks: Option<Webhooks>,
     /// Progress that training programs send; only beside webhooks, whose certificate it has.
     pub pushes: Bind,
+    /// Leaders of gangs that restart in place; only beside webhooks, likewise.
+    pub gangs: Bind,
 }
 
 /// Where the API server asks, and with which certificate it is answered.
@@ -251,6 +254,9 @@ impl Serving {
             if let Some(listener) = listen("progress", self.pushes)? {
                 start_pushes(operator, listener, &kept)?;
             }
+            if let Some(listener) = listen("gangs", self.gangs)? {
+                start_gangs(operator, listener, &kept)?;
+            }
             // Every replica serves webhooks, whoever leads.
             let caller = operator.caller.unfenced();
             drop(must_not_be_lost(
@@ -307,6 +313,24 @@ fn start_pushes(
         .map_err(ProcessError::Runtime)
 }
 
+/// Takes the connections of leaders of gangs, with the certificate of the webhooks.
+fn start_gangs(
+    operator: &Operator,
+    listener: TcpListener,
+    certificate: &Arc<Certificate>,
+) -> Result<(), ProcessError> {
+    let config = certificate
+        .own_clients_config()
+        .map_err(ProcessError::Tls)?;
+    let namespace = operator.pod_namespace().unwrap_or("default");
+    operator.gangs.begin(Arc::clone(certificate), namespace);
+    let (tls, operator) = (TlsAcceptor::from(Arc::new(config)), operator.clone());
+    run_on_own_thread("gangs", listener, 1, std::future::ready(()), |listener| {
+        gangs::serve(listener, tls, operator)
+    })
+    .map_err(ProcessError::Runtime)
+}
+
 /// Serves on a thread of its own, with `beside` on it: whatever is sent to that port, passes over jobs, the lease and probes do not
 /// wait for it.
 fn serve_on_own_thread(
@@ -316,9 +340,21 @@ fn serve_on_own_thread(
     blocking_threads: usize,
     beside: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
+    run_on_own_thread(name, listener, blocking_threads, beside, |listener| {
+        serve::serve(listener, server)
+    })
+}
+
+fn run_on_own_thread<F: Future<Output = ()> + Send + 'static>(
+    name: &'static str,
+    listener: TcpListener,
+    blocking_threads: usize,
+    beside: impl Future<Output = ()> + Send + 'static,
+    serve: impl FnOnce(TcpListener) -> F + Send + 'static,
+) -> io::Result<()> {
     let listener = listener.into_std()?;
     let (started, starts) = mpsc::channel();
-    let serve = move || {
+    let run = move || {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .max_blocking_threads(blocking_threads)
@@ -334,14 +370,14 @@ fn serve_on_own_thread(
                 drop(started.send(Ok(())));
                 runtime.block_on(async {
                     drop(must_not_be_lost(beside));
-                    drop(must_not_be_lost(serve::serve(listener, server)).await);
+                    drop(must_not_be_lost(serve(listener)).await);
                 });
             }
         }
     };
     std::thread::Builder::new()
         .name(name.to_owned())
-        .spawn(serve)?;
+        .spawn(run)?;
     starts
         .recv()
         .unwrap_or_else(|error| Err(io::Error::other(error)))

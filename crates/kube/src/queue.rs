@@ -4,8 +4,8 @@
 //! one pass; a job that is enqueued during its pass gets another one afterwards.
 //!
 //! Invariants: a job never has two passes at once; between two passes over one job lies at least
-//! [`PAUSE`], so that the eight pods of a job that come up together cost one pass and not eight; no
-//! job waits for another that fails.
+//! [`PAUSE`], so that the eight pods of a job that come up together cost one pass and not eight, or
+//! [`QUICK_PAUSE`] while all of a gang waits for the next; no job waits for another that fails.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,6 +19,8 @@ use crate::{backoff::Backoff, key::JobKey};
 
 /// The minimum time between two passes over one job.
 pub(crate) const PAUSE: Duration = Duration::from_millis(200);
+/// The same while a gang restarts in place: every pass is a step that all its pods wait for.
+pub(crate) const QUICK_PAUSE: Duration = Duration::from_millis(20);
 /// The backoff after the first failed pass over a job, and after many.
 const RETRY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_mins(5));
 
@@ -41,6 +43,8 @@ struct Turn {
     due: Option<Instant>,
     /// Whether its pass is running.
     busy: bool,
+    /// When its last pass began.
+    began: Option<Instant>,
     /// No pass before this.
     not_before: Option<Instant>,
     failures: Option<Backoff>,
@@ -51,6 +55,8 @@ struct Turn {
 pub(crate) enum Outcome {
     /// Well; requeued for then, if nothing happens before.
     Done(Option<Instant>),
+    /// The same, and what comes in gets its pass sooner.
+    DoneQuickly(Option<Instant>),
     /// It failed and is requeued with backoff.
     Failed,
     /// The job is gone.
@@ -141,6 +147,7 @@ impl State {
         let turn = self.jobs.entry(key.clone()).or_default();
         turn.due = None;
         turn.busy = true;
+        turn.began = Some(now);
         turn.not_before = Some(now + PAUSE);
         Ok(key)
     }
@@ -155,6 +162,13 @@ impl State {
             Outcome::Done(wake) => {
                 turn.failures = None;
                 asked.into_iter().chain(wake).min()
+            }
+            Outcome::DoneQuickly(wake) => {
+                turn.failures = None;
+                let soon = turn.began.map_or(now, |began| began + QUICK_PAUSE);
+                turn.not_before = Some(soon);
+                // What came in during the pass was put off for longer.
+                asked.map(|_| now).into_iter().chain(wake).min()
             }
             Outcome::Failed => {
                 let (first, most) = RETRY;
@@ -213,6 +227,25 @@ mod tests {
         state.done(&key("a"), Outcome::Gone, start);
         state.done(&key("b"), Outcome::Gone, start);
         assert!(state.jobs.is_empty() && state.due.is_empty());
+    }
+
+    #[test]
+    fn a_restart_in_place_gets_quick_passes() {
+        let mut state = State::default();
+        let start = Instant::now();
+        let late = start + PAUSE * 9;
+        state.ask(key("a"), start);
+        assert_eq!(state.take(start), Ok(key("a")));
+        state.ask(key("a"), start);
+        state.done(&key("a"), Outcome::DoneQuickly(Some(late)), start);
+        let soon = start + QUICK_PAUSE;
+        assert_eq!(state.take(start), Err(Some(soon)));
+        assert_eq!(state.take(soon), Ok(key("a")));
+        // Nothing came in during this one.
+        state.done(&key("a"), Outcome::DoneQuickly(Some(late)), soon);
+        assert_eq!(state.take(soon), Err(Some(late)));
+        state.ask(key("a"), soon);
+        assert_eq!(state.take(soon), Err(Some(soon + QUICK_PAUSE)));
     }
 
     #[test]

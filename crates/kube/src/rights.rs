@@ -40,7 +40,7 @@ pub enum Place {
     Marks,
     /// The cluster, and only where webhooks are served.
     Webhooks,
-    /// The cluster, and only where training programs may send their progress.
+    /// The cluster, and only where training programs may send their progress, or gangs restart in place: where pods show tokens.
     Pushes,
     /// The operator's own namespace.
     Own,
@@ -72,7 +72,7 @@ impl Place {
             Self::NodeLeases => "The namespace `kube-node-lease`, likewise",
             Self::Marks => "The cluster, only with `preflight.markNodes`: marks on nodes",
             Self::Webhooks => "The cluster, only where webhooks are served",
-            Self::Pushes => "The cluster, only with `--progress-bind`",
+            Self::Pushes => "The cluster, only with `--progress-bind` or `--gang-bind`",
             Self::Own => "The operator's own namespace",
         }
     }
@@ -156,7 +156,7 @@ pub const OPERATOR: &[Right] = &[
         CORE,
         &["pods"],
         &["create", "delete", "get", "list", "patch", "watch"],
-        "creates, watches and deletes the pods of jobs",
+        "creates, watches and deletes the pods of jobs, and labels those of a gang that restarts in place",
     ),
     right(
         Place::Jobs,
@@ -184,7 +184,7 @@ pub const OPERATOR: &[Right] = &[
         CORE,
         &["secrets"],
         &["create"],
-        "creates the keys of an MPIJob; it can read no Secret, not even this one",
+        "creates the keys of an MPIJob and of supervisors; it can read no Secret, not even this one",
     ),
     right(
         Place::Jobs,
@@ -247,7 +247,7 @@ pub const OPERATOR: &[Right] = &[
         &["networking.k8s.io"],
         &["networkpolicies"],
         &["create", "get", "patch"],
-        "closes the agent's port and the preflight's port to pods of other jobs",
+        "closes the ports of the agent, of supervisors and of the preflight to pods of other jobs",
     ),
     right(
         Place::Nodes,
@@ -326,7 +326,7 @@ pub const OPERATOR: &[Right] = &[
         &["authentication.k8s.io"],
         &["tokenreviews"],
         &["create"],
-        "reviews the pod tokens of progress reports",
+        "reviews the pod tokens of progress reports and of leaders of gangs",
     ),
     right(
         Place::Own,

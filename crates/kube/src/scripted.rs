@@ -231,8 +231,12 @@ impl Server {
 
     /// The same, with a client of the test's choice.
     pub(crate) fn operator_with(&self, client: Client, options: Options) -> Running {
+        self.run(Operator::new(client, options))
+    }
+
+    /// Runs an operator that the test has made.
+    pub(crate) fn run(&self, operator: Operator) -> Running {
         self.with(|world| world.checks_rights = true);
-        let operator = Operator::new(client, options);
         let (stop, stopped) = oneshot::channel::<()>();
         let runs = operator.clone().run(stopped.map(|_| ()));
         Running {

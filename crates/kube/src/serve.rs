@@ -37,10 +37,10 @@ use tracing::{debug, warn};
 pub use self::bind::{Bind, BindError};
 pub(crate) use self::{
     body::Intake,
-    room::{Phase, Place, Size},
+    room::{Phase, Place, Room, Size},
     traffic::Traffic,
 };
-use self::{body::Refused, room::Room, watched::Watched};
+use self::{body::Refused, watched::Watched};
 
 /// Wait after a connection could not be taken, as when descriptors have run out.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);

@@ -15,12 +15,13 @@ use std::{
 };
 
 use futures::{StreamExt as _, stream};
+use jiff::Timestamp;
 use kube::core::subresource::LogParams;
 use tokio::{sync::Semaphore, time::Instant};
 use tracing::debug;
 use trainyard_core::{
     diagnose::{Doctor, Known, Report, Rules, TransportSeen},
-    job::{self, Observed, ObservedPod, PodPhase},
+    job::{self, Exit, Observed, ObservedPod, PodPhase, SeenGang},
     spec::Job,
 };
 
@@ -28,7 +29,7 @@ use crate::{
     api::{CallError, Caller},
     keep::{self, Kept},
     key::JobKey,
-    operator::Operator,
+    operator::{Operator, progress::lines},
     path::object_path,
     state::Concluded,
 };
@@ -128,6 +129,7 @@ impl Operator {
             pod: &pod,
             container: container(job, failed),
             previous: false,
+            since: self.state.in_place_since(key, &observed.status),
         };
         // Their pods go when the attempt does, so they are read meanwhile.
         self.keep_others(key, uid, attempt, self.others(key, job, observed, failed));
@@ -237,6 +239,8 @@ struct Asked<'a> {
     container: Option<&'a str>,
     /// Whether that of the container before the one that runs is meant.
     previous: bool,
+    /// What was written before this is of earlier attempts.
+    since: Option<Timestamp>,
 }
 
 impl Consultation {
@@ -254,6 +258,7 @@ impl Consultation {
             previous: asked.previous,
             tail_lines: Some(LINES),
             limit_bytes: i64::try_from(BYTES).ok(),
+            timestamps: asked.since.is_some(),
             ..LogParams::default()
         };
         let tries = async {
@@ -272,7 +277,11 @@ impl Consultation {
         };
         self.trouble().note(answered, Instant::now());
         match outcome {
-            Ok(done) => done.map_err(|error| error.to_string()),
+            Ok(Ok(log)) => Ok(match asked.since {
+                Some(since) => written_since(&log, since),
+                None => log,
+            }),
+            Ok(Err(error)) => Err(error.to_string()),
             Err(_) => Err(format!("it did not come within {} s", PATIENCE.as_secs())),
         }
     }
@@ -341,7 +350,7 @@ fn ends_of(job: &Job, observed: &Observed, failed: &ObservedPod, name: &str) -> 
         .pods
         .iter()
         .filter(|pod| pod.attempt == failed.attempt);
-    let known = of_attempt.filter_map(|pod| {
+    let known = of_attempt.clone().filter_map(|pod| {
         let name = if pod.uid == failed.uid {
             name.to_owned()
         } else {
@@ -351,7 +360,40 @@ fn ends_of(job: &Job, observed: &Observed, failed: &ObservedPod, name: &str) -> 
         let known = Known::of_pod(pod, name, node.copied())?;
         Some(known.limited_by(job, pod.slot.role))
     });
-    known.collect()
+    // A program that ended under its supervisor: its container runs.
+    let programs = match &observed.gang {
+        SeenGang::Here(gang) => gang.coordinator.ended(),
+        _ => &[],
+    };
+    let ended = programs.iter().filter_map(|ended| {
+        let mut pods = of_attempt.clone();
+        let pod = pods.find(|pod| pod.uid == ended.uid && pod.exit.is_none())?;
+        let program = ObservedPod {
+            phase: PodPhase::Failed,
+            exit: Some(Exit {
+                code: ended.exit.container_code(),
+                out_of_memory: false,
+                at: None,
+            }),
+            ..pod.clone()
+        };
+        let known = Known::of_pod(&program, job.pod_name(pod.slot), None)?;
+        Some(known.limited_by(job, pod.slot.role))
+    });
+    known.chain(ended).collect()
+}
+
+/// The lines of a log that were written after `since`, without their time stamps.
+fn written_since(log: &[u8], since: Timestamp) -> Vec<u8> {
+    let mut kept = Vec::new();
+    for line in log.split_inclusive(|byte| *byte == b'\n') {
+        for (stamp, part) in lines::parts(line) {
+            if stamp > since {
+                kept.extend_from_slice(part);
+            }
+        }
+    }
+    kept
 }
 
 /// Whether the API server itself said no, at once: there is no such log.
@@ -384,6 +426,14 @@ mod tests {
         assert!(concluded.is_of("u", 1));
         assert!(!concluded.is_of("u", 2));
         assert!(!concluded.is_of("v", 1), "made again under the same name");
+    }
+
+    #[test]
+    fn lines_of_earlier_attempts_are_left_out() {
+        let log = b"2026-01-02T03:04:05.000000000Z old\n2026-01-02T03:04:06.500000000Z new\nnot stamped\n\
+            2026-01-02T03:04:07.000000000Z last";
+        let since: Timestamp = "2026-01-02T03:04:06Z".parse().unwrap();
+        assert_eq!(written_since(log, since), b"new\nlast");
     }
 
     #[test]

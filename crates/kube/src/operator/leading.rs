@@ -21,10 +21,11 @@ impl Operator {
 
     /// Forgets how far jobs are, and removes their gauges: the leader reports them, and what stays here is old from now on. Forgets
     /// what it decided about nodes, too: should it lead again, another operator may have decided otherwise, and pods and nodes carry that.
-    /// The same holds for the ends of containers that it reported.
+    /// The same holds for the ends of containers that it reported, and for gangs that restart in place, whose leaders connect to the one that leads.
     pub(super) fn forget_what_leaders_know(&self) {
         self.reports.forget_all();
         self.events.forget_all();
+        self.gangs.forget_all();
         self.state.store().fleet.forget_decisions();
         self.caller.metrics.forget_jobs();
     }

@@ -55,6 +55,7 @@ impl Operator {
             self.reports.forget(key);
             self.flights.forget(key);
             self.events.forget(key);
+            self.gangs.forget(key);
             {
                 let mut store = self.state.store();
                 store.fleet.queue.forget(&key.gang());
@@ -81,10 +82,17 @@ impl Operator {
             }
             Judgement::SetAside(sentence) => return self.set_aside(key, &view, &sentence).await,
         }
+        let wait = |wake| {
+            if self.gangs.is_in_barrier(key) {
+                Outcome::DoneQuickly(wake)
+            } else {
+                Outcome::Done(wake)
+            }
+        };
         let look = self.poison.watch(&mark, Box::pin(self.look(key, &view)));
         let looked = look.instrument(span.clone()).await;
         let (name, outcome) = match looked {
-            Ok(wake) => ("done", Outcome::Done(wake)),
+            Ok(wake) => ("done", wait(wake)),
             // It may lead again before it is known that it did not; no other watch event of the job would come.
             Err(CallError::Deposed) => (
                 "deposed",
@@ -95,7 +103,7 @@ impl Operator {
                 debug!(job = %key, %error, "The job has changed meanwhile");
                 (
                     "conflict",
-                    Outcome::Done(Some(tokio::time::Instant::now() + CONFLICT)),
+                    wait(Some(tokio::time::Instant::now() + CONFLICT)),
                 )
             }
             Err(error) => {
@@ -206,6 +214,11 @@ impl Operator {
         let decision = job::decide(&job, &observed, now);
         let attempt = decision.status.trainyard.attempt;
         if attempt != observed.status.trainyard.attempt {
+            if decision.status.trainyard.barrier.is_some() {
+                // Its pods have logs already, and what they hold until now is of the attempt before.
+                self.state
+                    .remember(key, |memory| memory.in_place = Some((attempt, now)));
+            }
             self.begin_progress_of(key, uid, attempt);
         }
         if decision.status.trainyard.fabric != observed.status.trainyard.fabric {
@@ -231,6 +244,7 @@ impl Operator {
                     .await?;
             }
         }
+        self.keep_gang(key, uid, &decision);
         for event in &decision.events {
             info!(job = %key, reason = event.reason, sentence = event.message, "Event");
             self.emit_event(key, uid, attempt, event);
@@ -241,6 +255,7 @@ impl Operator {
             self.events.put_exits(key, uid, &job, &observed.pods);
         }
         let push = self.push_of(key, view, &job, &decision);
+        let cluster = self.cluster_now();
         let actor = Actor {
             caller: &self.caller,
             state: &self.state,
@@ -248,7 +263,7 @@ impl Operator {
             key,
             job: on_fabric.as_ref().unwrap_or(&job),
             uid,
-            cluster: &self.cluster,
+            cluster: &cluster,
             push: push.as_ref(),
             began: !observed.pods.is_empty(),
         };
@@ -313,6 +328,7 @@ impl Operator {
         let uid = &view.metadata.uid;
         observed.preflight =
             self.seen_preflight(key, uid, launched, &observed.status, &observed.seating);
+        observed.gang = self.seen_gang(key, view, job, &observed);
         Ok((observed, on_fabric))
     }
 

@@ -11,7 +11,7 @@
 //! Invariants: no pass waits for a log but the one that sees a pod of its job ended, and that for 3 s at most. What is read for one attempt of one job changes nothing of another: a read whose attempt is
 //! over is dropped. The operator's thread searches no lines. All bounds of [`rota`] hold.
 
-mod lines;
+pub(super) mod lines;
 mod sent;
 
 use std::{
@@ -70,6 +70,8 @@ struct Followed {
     attempt_progress: AttemptProgress,
     /// When each pod was last read, and the time stamp of its last line that was read.
     read: BTreeMap<PodUid, LastRead>,
+    /// Lines until then are of earlier attempts, where the attempt began in the pods of the one before.
+    since: Option<Timestamp>,
     /// Until when the output of the pod that reports is known.
     known_until: Option<Timestamp>,
 }
@@ -164,7 +166,8 @@ impl Operator {
             uid,
             attempt,
         };
-        state.follow(key, enrolled, pods, job, observed);
+        let since = self.state.in_place_since(key, &observed.status);
+        state.follow(key, enrolled, pods, job, observed, since);
         if self.reads_progress() {
             state.rota.enroll(key, enrolled, now);
         }
@@ -237,7 +240,8 @@ impl Operator {
         };
         let running = observed.pods.iter().filter(|pod| runs(pod, attempt));
         let running = running.map(to_read).collect();
-        state.follow(key, enrolled, running, job, observed);
+        let since = self.state.in_place_since(key, &observed.status);
+        state.follow(key, enrolled, running, job, observed, since);
         state.rota.enroll(key, enrolled, now);
         let (order, at) = state.rota.choose_last(key, &ended, now)?;
         let pod = ended.into_iter().find(|pod| pod.slot == order.slot);
@@ -381,13 +385,14 @@ impl Operator {
         let Ok(_search) = self.reports.searches.acquire().await else {
             return Outcome::Failed(Failure::Unreachable);
         };
-        let (attempt_progress, last) = {
+        let (attempt_progress, last, since) = {
             let state = self.reports.state();
             let followed = state.jobs.get(key);
             match followed.filter(|followed| followed.is_of(&order.uid, order.attempt)) {
                 Some(followed) => (
                     followed.attempt_progress.clone(),
                     followed.read.get(pod).copied(),
+                    followed.since,
                 ),
                 None => return Outcome::Read(rota::Found::default()),
             }
@@ -396,7 +401,7 @@ impl Operator {
             pod: pod.clone(),
             slot: order.slot,
             lines: order.lines,
-            after: last.and_then(|last| last.line),
+            after: last.and_then(|last| last.line).max(since),
             earliest: last.map(|last| last.at),
             latest: clock::now(),
         };
@@ -461,6 +466,7 @@ impl State {
         pods: Vec<PodToRead>,
         job: &Job,
         observed: &Observed,
+        since: Option<Timestamp>,
     ) {
         let containers = containers(job, observed);
         match self.jobs.get_mut(key) {
@@ -480,6 +486,7 @@ impl State {
                     containers,
                     attempt_progress: AttemptProgress::default(),
                     read: BTreeMap::new(),
+                    since,
                     known_until: None,
                 };
                 self.jobs.insert(key.clone(), followed);

@@ -17,25 +17,23 @@
 //!   leader: all replicas are behind one Service, and no client has to know which one leads.
 //! - No token is kept, logged or put into an answer.
 
-mod review;
-
 use std::{
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
 use futures::FutureExt as _;
 use http::{HeaderValue, Method, StatusCode};
 use serde_json::json;
-use tokio::{runtime::Handle, sync::Semaphore, time::Instant};
 use tracing::info;
 use trainyard_core::{
     job::{Decision, Event, EventKind},
     launch::push::{self as launched, Push},
-    progress::push::{self, Senders, UPDATES_A_SECOND, Update},
+    progress::push::{self, UPDATES_A_SECOND, Update},
     spec::{Job, Kind, ProgressBy, count::Values},
 };
 
+use super::tokens::{Claims, TokenError, Tokens};
 use crate::{
     certificate::Certificate,
     crd,
@@ -67,20 +65,15 @@ const INTAKE: Intake = Intake {
     bytes: push::BYTES,
     values: Some(Values::InAll(8_000)),
 };
-/// Tokens that are checked at once.
-const REVIEWS: usize = 4;
 /// After how many seconds a client should send again: as long as clients wait between two updates.
 const RETRY_AFTER: u32 = 5;
 /// The longest name of a job or namespace that is repeated in an answer.
 const CHARS: usize = 64;
 
 /// Who sends progress, and where to.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Pushes {
-    /// Times of the senders are counted from here.
-    began: Instant,
-    senders: Mutex<Senders>,
-    reviews: Arc<Semaphore>,
+    tokens: Tokens,
     served: OnceLock<Served>,
 }
 
@@ -89,19 +82,6 @@ struct Served {
     certificate: Arc<Certificate>,
     /// Scheme, host and port, as pods reach it.
     server: String,
-    /// Calls to the API server are made where all others are.
-    main: Handle,
-}
-
-impl Default for Pushes {
-    fn default() -> Self {
-        Self {
-            began: Instant::now(),
-            senders: Mutex::default(),
-            reviews: Arc::new(Semaphore::new(REVIEWS)),
-            served: OnceLock::new(),
-        }
-    }
 }
 
 impl Pushes {
@@ -115,8 +95,8 @@ impl Pushes {
         let begun = Served {
             certificate,
             server,
-            main: Handle::current(),
         };
+        self.tokens.begin();
         drop(self.served.set(begun));
     }
 
@@ -137,14 +117,6 @@ impl Pushes {
             server: served.server.clone(),
             authority,
         })
-    }
-
-    fn senders(&self) -> MutexGuard<'_, Senders> {
-        self.senders.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn now(&self) -> Duration {
-        Instant::now().saturating_duration_since(self.began)
     }
 }
 
@@ -202,6 +174,22 @@ impl Refused {
             "the token does not belong to a pod of job `{namespace}/{name}`, or is not meant for its progress"
         );
         Self::new("forbidden", StatusCode::FORBIDDEN, "Forbidden", sentence)
+    }
+
+    /// Why a token was not taken.
+    fn by_token(error: TokenError, namespace: &str, name: &str) -> Self {
+        let (result, status, reason) = match error {
+            TokenError::Forbidden => return Self::forbidden(namespace, name),
+            TokenError::TooMany => {
+                let status = StatusCode::TOO_MANY_REQUESTS;
+                ("too_often", status, "TooManyRequests")
+            }
+            TokenError::NotReviewed | TokenError::TimedOut => {
+                let status = StatusCode::SERVICE_UNAVAILABLE;
+                ("unavailable", status, "ServiceUnavailable")
+            }
+        };
+        Self::later(result, status, reason, error.to_string())
     }
 
     /// The answer, in the form of the API server.
@@ -279,12 +267,17 @@ impl Operator {
     ) -> Result<(&'static str, Update), Refused> {
         let token = bearer(authorization).ok_or_else(Refused::no_token)?;
         let (namespace, name) = launched::job_at(path).ok_or_else(Refused::no_token)?;
-        let claims = review::Claims::of(token).ok_or_else(Refused::no_token)?;
+        let claims = Claims::of(token).ok_or_else(Refused::no_token)?;
         let forbidden = || Refused::forbidden(namespace, name);
         let pod = claims.pod();
         let (key, owner) = self.job_of(namespace, name, pod).ok_or_else(forbidden)?;
-        self.check_token(token, &claims, namespace, name).await?;
-        if !self.pushes.senders().takes(pod, self.pushes.now()) {
+        let audience = launched::audience(namespace, name);
+        let tokens = &self.pushes.tokens;
+        tokens
+            .check(&self.caller, token, &claims, namespace, &audience)
+            .await
+            .map_err(|error| Refused::by_token(error, namespace, name))?;
+        if !tokens.senders().takes(pod, tokens.now()) {
             return Err(Refused::later(
                 "too_often",
                 StatusCode::TOO_MANY_REQUESTS,

@@ -85,6 +85,7 @@ impl Operator {
             pod: &name,
             container: container(job, &pod),
             previous,
+            since: None,
         };
         let runs_again = || self.state.store().runs_again(key, &pod.uid);
         let before = runs_again();

@@ -130,7 +130,7 @@ impl AttemptProgress {
 }
 
 /// The parts of a line, each with its time; nothing of a line without one.
-fn parts(line: &[u8]) -> Vec<(Timestamp, &[u8])> {
+pub(in crate::operator) fn parts(line: &[u8]) -> Vec<(Timestamp, &[u8])> {
     let Some((mut stamp, mut rest)) = stamped(line) else {
         return Vec::new();
     };

@@ -1,35 +1,54 @@
-//! Which pod a token is of, as the API server says.
+//! Whether a token is that of a pod, as the API server says, for one of the operator's own ports.
+//!
+//! Each port has its own audience, and its own [`Tokens`]: what one of them is sent holds up no other. What is kept of a token is a
+//! digest, for as long as [`Senders`] says; no token is logged.
+//!
+//! Invariant: at most [`AT_ONCE`] tokens are reviewed at once, each within [`WITHIN`], and nobody waits for the review of another.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    time::Duration,
+};
 
-use http::StatusCode;
 use k8s_openapi::{
     api::authentication::v1::{TokenReview, TokenReviewSpec, TokenReviewStatus},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use ring::digest::{SHA256, digest};
 use serde::Deserialize;
-use tokio::time::timeout;
+use serde_json::Value;
+use thiserror::Error;
+use tokio::{
+    runtime::Handle,
+    sync::Semaphore,
+    time::{Instant, timeout},
+};
 use tracing::{debug, warn};
 use trainyard_core::{
-    launch::{Account, push},
-    progress::push::{Digest, Judgement},
+    launch::Account,
+    progress::push::{Digest, Judgement, Senders},
 };
 
-use super::Refused;
-use crate::{api::CallError, clock, operator::Operator, token};
+use crate::{
+    api::{CallError, Caller},
+    clock, token,
+};
 
 const PATH: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 /// The identity of the pod that a token is bound to.
 const POD_UID: &str = "authentication.kubernetes.io/pod-uid";
 /// A token that is not checked by then is not checked.
 const WITHIN: Duration = Duration::from_secs(5);
+/// Tokens that are checked at once.
+const AT_ONCE: usize = 4;
 
 /// What a token says about itself. It may be a lie: it chooses what is asked, and refuses what needs no asking.
 #[derive(Debug, Deserialize)]
 pub(super) struct Claims {
     /// When it ends, in seconds of Unix time.
     exp: i64,
+    #[serde(default)]
+    aud: Value,
     #[serde(rename = "kubernetes.io")]
     bound: Bound,
 }
@@ -54,75 +73,122 @@ impl Claims {
         &self.bound.pod.uid
     }
 
+    /// The only audience, where there is one.
+    pub(super) fn audience(&self) -> Option<&str> {
+        match self.aud.as_array().map(Vec::as_slice) {
+            Some([audience]) => audience.as_str(),
+            Some(_) => None,
+            None => self.aud.as_str(),
+        }
+    }
+
     fn lasts(&self) -> Duration {
         let now = clock::now().as_second();
         Duration::from_secs(u64::try_from(self.exp.saturating_sub(now)).unwrap_or(0))
     }
 }
 
-impl Operator {
-    /// Makes sure that the pod that `claims` name sent the token, for the progress of this job.
-    pub(super) async fn check_token(
+/// Why a token is not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub(super) enum TokenError {
+    /// Others are checked first.
+    #[error("too many token reviews in progress; retry later")]
+    TooMany,
+    /// The API server did not say.
+    #[error("the API server did not review the token; retry later")]
+    NotReviewed,
+    /// It did not say in time.
+    #[error("the token review timed out; retry later")]
+    TimedOut,
+    /// It is not that of the pod, or not meant for this.
+    #[error("the token is not that of the pod, or is not meant for this port")]
+    Forbidden,
+}
+
+/// The tokens that one port was sent.
+#[derive(Debug)]
+pub(super) struct Tokens {
+    /// Times of the senders are counted from here.
+    began: Instant,
+    senders: Mutex<Senders>,
+    turns: Arc<Semaphore>,
+    /// Calls to the API server are made where all others are.
+    main: OnceLock<Handle>,
+}
+
+impl Default for Tokens {
+    fn default() -> Self {
+        Self {
+            began: Instant::now(),
+            senders: Mutex::default(),
+            turns: Arc::new(Semaphore::new(AT_ONCE)),
+            main: OnceLock::new(),
+        }
+    }
+}
+
+impl Tokens {
+    /// Calls are made on the runtime of the caller from now on.
+    pub(super) fn begin(&self) {
+        drop(self.main.set(Handle::current()));
+    }
+
+    pub(super) fn senders(&self) -> MutexGuard<'_, Senders> {
+        self.senders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn now(&self) -> Duration {
+        Instant::now().saturating_duration_since(self.began)
+    }
+
+    /// Makes sure that the pod that `claims` name, of `namespace`, sent the token, and for `audience`.
+    pub(super) async fn check(
         &self,
+        caller: &Caller,
         token: &str,
         claims: &Claims,
         namespace: &str,
-        name: &str,
-    ) -> Result<(), Refused> {
+        audience: &str,
+    ) -> Result<(), TokenError> {
         let pod = claims.pod();
-        let audience = push::audience(namespace, name);
-        let hash = hash(token, &audience);
-        let judgement = self.pushes.senders().judge(pod, &hash, self.pushes.now());
+        let hash = hash(token, audience);
+        let judgement = self.senders().judge(pod, &hash, self.now());
         match judgement {
             Judgement::Known => return Ok(()),
             Judgement::Check => {}
-            Judgement::Later => {
-                return Err(Refused::later(
-                    "too_often",
-                    StatusCode::TOO_MANY_REQUESTS,
-                    "TooManyRequests",
-                    "too many token reviews in progress; retry later",
-                ));
-            }
+            Judgement::Later => return Err(TokenError::TooMany),
         }
-        let unavailable = |sentence: &str| {
-            let status = StatusCode::SERVICE_UNAVAILABLE;
-            Refused::later("unavailable", status, "ServiceUnavailable", sentence)
-        };
-        let status = match self.review_token(token, &audience).await {
+        let status = match self.review(caller, token, audience).await {
             Some(Ok(status)) => status,
             Some(Err(error)) => {
                 if error.is_refusal() {
-                    warn!(%error, "Cannot review tokens of progress reports");
+                    warn!(%error, "Cannot review tokens of pods");
                 } else {
-                    debug!(%error, "Cannot review the token of a progress report");
+                    debug!(%error, "Cannot review the token of a pod");
                 }
-                return Err(unavailable(
-                    "the API server did not review the token; retry later",
-                ));
+                return Err(TokenError::NotReviewed);
             }
-            None => {
-                return Err(unavailable("the token review timed out; retry later"));
-            }
+            None => return Err(TokenError::TimedOut),
         };
-        let now = self.pushes.now();
-        let mut senders = self.pushes.senders();
-        if is_of(&status, pod, namespace, &audience) {
+        let now = self.now();
+        let mut senders = self.senders();
+        if is_of(&status, pod, namespace, audience) {
             senders.believe(pod, hash, now + claims.lasts(), now);
             Ok(())
         } else {
             senders.refuse(pod, now);
-            Err(Refused::forbidden(namespace, name))
+            Err(TokenError::Forbidden)
         }
     }
 
     /// What the API server says about a token; nothing where it takes too long.
-    async fn review_token(
+    async fn review(
         &self,
+        caller: &Caller,
         token: &str,
         audience: &str,
     ) -> Option<Result<TokenReviewStatus, CallError>> {
-        let turn = Arc::clone(&self.pushes.reviews).acquire_owned();
+        let turn = Arc::clone(&self.turns).acquire_owned();
         let turn = timeout(WITHIN, turn).await.ok()?.ok()?;
         let review = TokenReview {
             metadata: ObjectMeta::default(),
@@ -132,14 +198,14 @@ impl Operator {
             },
             status: None,
         };
-        let caller = self.caller.clone();
+        let caller = caller.clone();
         // It keeps its turn until it has ended, whatever becomes of the client: passes make calls, too.
         let asking = async move {
             let _turn = turn;
             timeout(WITHIN, caller.create::<TokenReview>(PATH, &review)).await
         };
-        let answered = match self.pushes.served.get() {
-            Some(served) => served.main.spawn(asking).await.ok()?,
+        let answered = match self.main.get() {
+            Some(main) => main.spawn(asking).await.ok()?,
             None => asking.await,
         };
         let review = answered.ok()?;
@@ -168,7 +234,7 @@ fn hash(token: &str, audience: &str) -> Digest {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 
@@ -208,6 +274,23 @@ mod tests {
         for (name, status, want) in cases {
             let status = serde_json::from_value(status).unwrap();
             assert_eq!(is_of(&status, "u", "n", "x/status"), want, "{name}");
+        }
+    }
+
+    #[test]
+    fn one_audience_is_needed() {
+        let cases = [
+            (json!(["a"]), Some("a")),
+            (json!("a"), Some("a")),
+            (json!(["a", "b"]), None),
+            (json!([]), None),
+            (json!(null), None),
+            (json!([1]), None),
+        ];
+        for (aud, want) in cases {
+            let claims = json!({"exp": 1, "aud": aud, "kubernetes.io": {"pod": {"uid": "u"}}});
+            let claims = Claims::of(&token::unsigned(&claims.to_string())).unwrap();
+            assert_eq!(claims.audience(), want, "{aud}");
         }
     }
 

@@ -1,0 +1,250 @@
+//! The real operator restarts a gang in place; the test plays the leader and its members.
+
+use trainyard_core::{
+    barrier::{Command, EndedMember, Group, Order, ProgramExit, SlotSet, StateName},
+    spec::{Role, Slot},
+};
+
+use super::*;
+use crate::{
+    Options,
+    scripted::{Running, job, job_name, pod_name, running, text, world::World},
+};
+
+fn slot(index: u32) -> Slot {
+    Slot::new(Role::Worker, index)
+}
+
+fn slots() -> SlotSet {
+    [slot(0), slot(1)].into_iter().collect()
+}
+
+/// An operator with a port for leaders, and a job of two workers that run.
+async fn supervised() -> (Server, Running) {
+    let server = Server::new();
+    let mut options = Options { ..options() };
+    options.cluster.agent_image = Some("trainyard:test".to_owned());
+    let operator = Operator::new(server.client(), options);
+    let certificate = Arc::new(Certificate::default());
+    certificate.take_for_test(issue_for_test(&["trainyard.test.svc".to_owned()]));
+    operator.gangs.begin(certificate, "test");
+    let running_operator = server.run(operator);
+    server.add_job(job(Kind::PyTorch, "a", 2));
+    server
+        .wait("two pods run", |world| running(world) == 2)
+        .await;
+    (server, running_operator)
+}
+
+fn uids(world: &World) -> Vec<String> {
+    let uid = |name| text(&world.objects[&pod_name(name)], "/metadata/uid").to_owned();
+    vec![uid("a-worker-0"), uid("a-worker-1")]
+}
+
+fn labels(world: &World) -> Vec<String> {
+    let label = |name| {
+        let path = "/metadata/labels/trainyard.dev~1attempt";
+        text(&world.objects[&pod_name(name)], path).to_owned()
+    };
+    vec![label("a-worker-0"), label("a-worker-1")]
+}
+
+fn record(world: &World, field: &str) -> serde_json::Value {
+    let job = &world.objects[&job_name(Kind::PyTorch, "a")];
+    let found = job.pointer(&format!("/status/trainyard/{field}"));
+    found.cloned().unwrap_or_default()
+}
+
+/// The other side of a connection.
+struct Played {
+    stream: DuplexStream,
+    job: String,
+    order: Option<Order>,
+    task: JoinHandle<End>,
+}
+
+impl Played {
+    async fn connect(server: &Server, operator: &Operator) -> Self {
+        let (job, leader) = server.see(|world| {
+            let job = &world.objects[&job_name(Kind::PyTorch, "a")];
+            (
+                text(job, "/metadata/uid").to_owned(),
+                uids(world)[0].clone(),
+            )
+        });
+        answer_reviews(server, &leader, "a");
+        // A pass has seen the pod that leads.
+        until("the leader is known", || {
+            operator.gangs.registry().leads(&key(), &leader)
+        })
+        .await;
+        let (mut stream, task) = connected(operator).await;
+        put(&mut stream, frame::TOKEN, token_of(&leader, "a").as_bytes()).await;
+        Self {
+            stream,
+            job,
+            order: None,
+            task,
+        }
+    }
+
+    /// Reports that both members are in `state` of `attempt`.
+    async fn report(&mut self, attempt: u32, state: StateName, ended: Vec<EndedMember>) {
+        let order = self.order.as_ref();
+        let message = Summary {
+            fence: order.map(|order| order.command.fence()),
+            roster: order.map_or(0, |order| order.roster.digest()),
+            groups: vec![Group {
+                attempt,
+                state,
+                slots: slots(),
+            }],
+            ended,
+            hang: None,
+        };
+        let job = self.job.clone();
+        let content = Envelope { job, message }.encode().unwrap();
+        put(&mut self.stream, frame::SUMMARY, &content).await;
+    }
+
+    /// The next order that is not the one it has.
+    async fn next_order(&mut self) -> Command {
+        loop {
+            let message = take(&mut self.stream).await.unwrap().message;
+            if let OperatorMessage::Order(order) = message
+                && self.order.as_ref() != Some(&order)
+            {
+                let command = order.command;
+                self.order = Some(order);
+                return command;
+            }
+        }
+    }
+}
+
+fn killed(world: &World) -> EndedMember {
+    EndedMember {
+        slot: slot(1),
+        uid: uids(world)[1].clone(),
+        attempt: 1,
+        exit: ProgramExit {
+            code: 0,
+            signal: Some(9),
+        },
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_killed_program_restarts_in_its_pod() {
+    let (server, running_operator) = supervised().await;
+    let operator = &running_operator.operator;
+    let before = server.see(uids);
+    let pod = server.see(|world| world.objects[&pod_name("a-worker-0")].to_string());
+    assert!(pod.contains("trainyard.test.svc:10444"), "{pod}");
+    let mut leader = Played::connect(&server, operator).await;
+    leader.report(1, StateName::Running, Vec::new()).await;
+    assert_eq!(leader.next_order().await, Command::Go { attempt: 1 });
+    leader.report(1, StateName::Running, Vec::new()).await;
+    assert!(take(&mut leader.stream).await.is_some(), "acknowledged");
+
+    let ended = vec![server.see(killed)];
+    let failed_at = Instant::now();
+    leader.report(1, StateName::Running, ended.clone()).await;
+    let stop = leader.next_order().await;
+    assert!(matches!(stop, Command::Stop { attempt: 1, .. }), "{stop:?}");
+    leader.report(1, StateName::Stopped, ended).await;
+    assert_eq!(leader.next_order().await, Command::Prepare { attempt: 2 });
+    server
+        .wait("the labels", |world| labels(world) == ["2", "2"])
+        .await;
+    leader.report(2, StateName::Ready, Vec::new()).await;
+    assert_eq!(leader.next_order().await, Command::Go { attempt: 2 });
+    let took = failed_at.elapsed();
+    assert!(took < Duration::from_secs(1), "{took:?}");
+    leader.report(2, StateName::Running, Vec::new()).await;
+    server
+        .wait("the barrier ends", |world| {
+            record(world, "barrier").is_null()
+        })
+        .await;
+    server.see(|world| {
+        assert_eq!(uids(world), before, "the same pods");
+        assert_eq!(record(world, "attempt"), 2);
+        let spent = record(world, "spent").to_string();
+        assert_eq!(spent.matches('1').count(), 1, "{spent}");
+        let events = world.asked(Verb::Create, "/events");
+        let in_place = events.filter(|call| text(&call.body, "/message").contains("in place"));
+        assert_eq!(in_place.count(), 2, "that it begins, and that it is done");
+        assert_eq!(world.asked(Verb::Create, "/pods").count(), 2);
+    });
+    running_operator.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_operator_continues_the_restart() {
+    let (server, first) = supervised().await;
+    let before = server.see(uids);
+    let mut leader = Played::connect(&server, &first.operator).await;
+    leader.report(1, StateName::Running, Vec::new()).await;
+    assert_eq!(leader.next_order().await, Command::Go { attempt: 1 });
+    let ended = vec![server.see(killed)];
+    leader.report(1, StateName::Running, ended.clone()).await;
+    let stop = leader.next_order().await;
+    assert!(matches!(stop, Command::Stop { attempt: 1, .. }), "{stop:?}");
+    leader.report(1, StateName::Stopped, ended).await;
+    server
+        .wait("the attempt is stored", |world| {
+            record(world, "attempt") == 2
+        })
+        .await;
+    first.kill();
+    leader.task.abort();
+
+    let mut options = Options { ..options() };
+    options.cluster.agent_image = Some("trainyard:test".to_owned());
+    let operator = Operator::new(server.client(), options);
+    let certificate = Arc::new(Certificate::default());
+    certificate.take_for_test(issue_for_test(&["trainyard.test.svc".to_owned()]));
+    operator.gangs.begin(certificate, "test");
+    let second = server.run(operator);
+    let order = leader.order.take();
+    let mut leader = Played::connect(&server, &second.operator).await;
+    leader.order = order;
+    leader.report(1, StateName::Stopped, Vec::new()).await;
+    assert_eq!(leader.next_order().await, Command::Prepare { attempt: 2 });
+    leader.report(2, StateName::Ready, Vec::new()).await;
+    assert_eq!(leader.next_order().await, Command::Go { attempt: 2 });
+    leader.report(2, StateName::Running, Vec::new()).await;
+    server
+        .wait("the barrier ends", |world| {
+            record(world, "barrier").is_null()
+        })
+        .await;
+    server.see(|world| {
+        assert_eq!(uids(world), before, "the same pods");
+        assert_eq!(
+            (labels(world), record(world, "attempt")),
+            (vec!["2".to_owned(); 2], 2.into())
+        );
+    });
+    second.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_gang_without_a_leader_gets_new_pods() {
+    let (server, running_operator) = supervised().await;
+    let before = server.see(uids);
+    server.with(|world| world.end_pod(&pod_name("a-worker-1"), 137));
+    server
+        .wait("two other pods run", |world| {
+            running(world) == 2 && uids(world).iter().all(|uid| !before.contains(uid))
+        })
+        .await;
+    server.see(|world| {
+        let events = world.asked(Verb::Create, "/events");
+        let mut why =
+            events.filter(|call| text(&call.body, "/message").contains("with new pods, because"));
+        assert!(why.next().is_some());
+    });
+    running_operator.stop().await;
+}
