@@ -225,6 +225,18 @@ pub(crate) struct Serving {
         conflicts_with = "shadow"
     )]
     pub(crate) progress_bind: trainyard_kube::Bind,
+    /// Address where leaders of gangs connect, such as `:10444`; `0` disables it
+    ///
+    /// With it, gangs restart in place: a supervisor runs in each training container, and after a failure the programs of all pods
+    /// start again in the same pods. Pods reach the address at port 10444 of the Service `trainyard`. Needs `--agent-image`, which
+    /// brings the supervisor, `--webhook-bind`, whose certificate it uses, and permission to create `TokenReview`s.
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        default_value = "0",
+        conflicts_with = "shadow"
+    )]
+    pub(crate) gang_bind: trainyard_kube::Bind,
 }
 
 /// What the operator reports about itself.

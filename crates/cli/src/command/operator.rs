@@ -21,7 +21,21 @@ pub(super) fn run(args: Operator, printer: &Printer) -> Result<Exit, Failure> {
         )
         .hint("enable them with `--webhook-bind :9443`, or remove `--progress-bind`"));
     }
+    if args.serving.gang_bind != Bind::Off && args.serving.webhook_bind == Bind::Off {
+        return Err(Failure::new(
+            "`--gang-bind` needs the webhook certificate, and the webhooks are disabled",
+        )
+        .hint("enable them with `--webhook-bind :9443`, or remove `--gang-bind`"));
+    }
+    let agent_image = args.pods.agent_image.filter(|image| !image.is_empty());
+    if args.serving.gang_bind != Bind::Off && agent_image.is_none() {
+        return Err(Failure::new(
+            "`--gang-bind` needs an image with the supervisor, and `--agent-image` is not set",
+        )
+        .hint("set `--agent-image` to the image of this program, or remove `--gang-bind`"));
+    }
     let serving = Serving {
+        gangs: args.serving.gang_bind,
         pushes: args.serving.progress_bind,
         metrics: args.serving.metrics_bind,
         health: args.serving.health_bind,
@@ -54,7 +68,7 @@ pub(super) fn run(args: Operator, printer: &Printer) -> Result<Exit, Failure> {
             lease,
             cluster: launch::Cluster {
                 domain: args.pods.cluster_domain.filter(|domain| !domain.is_empty()),
-                agent_image: args.pods.agent_image.filter(|image| !image.is_empty()),
+                agent_image,
                 // In shadow nothing is granted, and what the other operator granted is compared.
                 launcher_rights: args.pods.mpi_launcher_rights || args.shadow,
                 network_policy: network_policy(args.pods.network_policy),

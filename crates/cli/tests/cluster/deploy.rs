@@ -249,6 +249,7 @@ fn every_kustomization_is_taken() {
                     "launchers",
                     "network-policies",
                     "progress-push",
+                    "gangs",
                 ],
             ),
             (

@@ -21,6 +21,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if and .Values.progressPush (include "trainyard.webhooks" .) }}yes{{ end }}
 {{- end }}
 
+{{- /* Leaders of gangs connect with the certificate of the webhooks; the agent's image brings the supervisor. */ -}}
+{{- define "trainyard.gangs" -}}
+{{- if and .Values.gangs.enabled .Values.agent.enabled (include "trainyard.webhooks" .) }}yes{{ end }}
+{{- end }}
+
 {{- define "trainyard.subject" -}}
 - kind: ServiceAccount
   name: trainyard

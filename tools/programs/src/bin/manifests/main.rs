@@ -83,11 +83,16 @@ fn files() -> Vec<(String, String)> {
     files.extend(component_rights("launchers", Place::Launchers));
     files.extend(component_rights("network-policies", Place::NetworkPolicies));
     // Only beside webhooks, which need the whole cluster.
-    let [role, binding] = role("ClusterRole", "trainyard-pushes", None, &[Place::Pushes]);
-    files.push((
-        "kustomize/components/progress-push/rbac.yaml".to_owned(),
-        documents(&[role, binding]),
-    ));
+    for (component, name) in [
+        ("progress-push", "trainyard-pushes"),
+        ("gangs", "trainyard-gangs"),
+    ] {
+        let rights = role("ClusterRole", name, None, &[Place::Pushes]);
+        files.push((
+            format!("kustomize/components/{component}/rbac.yaml"),
+            documents(&rights),
+        ));
+    }
     for (file, definition) in &definitions {
         files.push((format!("crds/{file}"), documents(&[to_yaml(definition)])));
     }
