@@ -15,6 +15,7 @@ mod deploy;
 mod doctor;
 mod explain;
 mod hooks;
+mod in_place;
 mod installed;
 mod kueue;
 mod lint;

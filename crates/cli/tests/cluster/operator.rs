@@ -169,7 +169,7 @@ impl TestNamespace {
         objects.extend(role(
             "ClusterRole",
             Value::Null,
-            &[Place::Nodes, Place::Marks, Place::Webhooks],
+            &[Place::Nodes, Place::Marks, Place::Webhooks, Place::Pushes],
         ));
         self.apply(&json!({"apiVersion": "v1", "kind": "List", "items": objects}));
         let token = self.kubectl(&["create", "token", &name, "--duration=1h"]);

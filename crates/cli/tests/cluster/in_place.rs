@@ -1,0 +1,350 @@
+//! Gangs that restart in their pods, on real nodes: real supervisors, kubelets and operators.
+//!
+//! The operator runs outside of the cluster, so the name of its Service leads to this machine. The port is the one that pods are given, so
+//! these tests run one after another, as all tests with webhooks do.
+
+use std::{fs, process::Command};
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+use trainyard_core::launch::supervise::OPERATOR_PORT;
+use trainyard_kube::crd;
+
+use crate::{
+    hooks::{Hooks, MACHINE},
+    namespace::{TestNamespace, on_real_nodes},
+    on_nodes,
+    operator::{May, Operator},
+};
+
+/// The binary alone, as it is deployed.
+const AGENT_IMAGE: &str = "trainyard.test/trainyard:test";
+const WORKERS: usize = 4;
+/// What each program writes when it starts, and then it runs until it is asked to end.
+const SCRIPT: &str =
+    "echo attempt $TRAINYARD_ATTEMPT starts; trap 'exit 0' TERM; while :; do sleep 0.1; done";
+
+/// An operator that restarts gangs in place, and the way to it.
+struct InPlace<'a> {
+    fixture: &'a TestNamespace,
+    hooks: Hooks<'a>,
+}
+
+impl<'a> InPlace<'a> {
+    fn new(fixture: &'a TestNamespace) -> Self {
+        let hooks = Hooks::new(fixture);
+        // A Service without an address leads to its endpoints by name.
+        let words = ["delete", "service", crd::SERVICE, "--ignore-not-found"];
+        fixture.kubectl(&words);
+        fixture.apply(&json!({"apiVersion": "v1", "kind": "Service",
+            "metadata": {"name": crd::SERVICE, "namespace": fixture.namespace},
+            "spec": {"clusterIP": "None", "ports": [
+                {"name": "webhook", "port": 443}, {"name": "gangs", "port": OPERATOR_PORT}]}}));
+        fixture.apply(
+            &json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+            "metadata": {"name": "gangs", "namespace": fixture.namespace,
+                "labels": {"kubernetes.io/service-name": crd::SERVICE}},
+            "addressType": "IPv4", "endpoints": [{"addresses": [MACHINE]}],
+            "ports": [{"name": "gangs", "port": OPERATOR_PORT}]}),
+        );
+        Self { fixture, hooks }
+    }
+
+    fn operator(&self) -> Operator {
+        let bind = format!("--gang-bind=:{OPERATOR_PORT}");
+        let image = format!("--agent-image={AGENT_IMAGE}");
+        let words = [
+            "--no-leader-elect",
+            "--webhook-bind=:0",
+            bind.as_str(),
+            image.as_str(),
+        ];
+        let operator = self.fixture.operator_with(May::Act, &words);
+        self.hooks.lead_to("only", &operator);
+        operator
+    }
+
+    /// A job whose programs run, and whose leader is connected.
+    fn running(&self, operator: &Operator, job: &Value) {
+        self.hooks.until_asked();
+        self.fixture.put(job);
+        let name = job["metadata"]["name"].as_str().unwrap();
+        for index in 0..WORKERS {
+            let pod = format!("{name}-worker-{index}");
+            self.fixture.wait(&format!("`{pod}` runs"), || {
+                first_line(self.fixture, &pod, 1).map(|_| ())
+            });
+        }
+        self.connected(operator);
+    }
+
+    fn connected(&self, operator: &Operator) {
+        self.fixture.wait_or(
+            || {
+                let said = operator.said("The leader of the gang is connected");
+                (!said.is_empty()).then_some(())
+            },
+            || format!("the leader connects: {}", operator.log()),
+        );
+    }
+}
+
+fn gang(name: &str) -> Value {
+    let mut job = on_nodes(name, SCRIPT);
+    job["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = json!(WORKERS);
+    // The programs end at once when they are asked to; those that are killed restart.
+    job["spec"]["pytorchReplicaSpecs"]["Worker"]["restartPolicy"] = json!("OnFailure");
+    job
+}
+
+/// When the program of `pod` wrote its first line in `attempt`.
+fn first_line(fixture: &TestNamespace, pod: &str, attempt: u32) -> Option<Timestamp> {
+    let words = ["logs", pod, "--timestamps", "--container=pytorch"];
+    let log = Command::new("kubectl")
+        .args(words)
+        .args(["--namespace", &fixture.namespace])
+        .output()
+        .unwrap();
+    let log = String::from_utf8_lossy(&log.stdout).into_owned();
+    let end = format!(" attempt {attempt} starts");
+    let line = log.lines().find(|line| line.ends_with(&end))?;
+    line.split(' ').next()?.parse().ok()
+}
+
+/// Kills the program of `pod`, not its supervisor: the shell of [`SCRIPT`] in the container of that name.
+fn kill_program(pod: &str) -> Timestamp {
+    let host = format!("HOSTNAME={pod}");
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let mut found = processes.filter_map(|entry| {
+        let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
+        let words = fs::read(entry.path().join("cmdline")).ok()?;
+        let variables = fs::read(entry.path().join("environ")).ok()?;
+        let here = variables
+            .split(|byte| *byte == 0)
+            .any(|it| it == host.as_bytes());
+        (here && words.starts_with(b"sh\0-c\0")).then_some(pid)
+    });
+    let pid = found
+        .next()
+        .unwrap_or_else(|| panic!("no program of `{pod}`"));
+    let at = Timestamp::now();
+    let killed = Command::new("kill").args(["-9", &pid.to_string()]).status();
+    assert!(killed.unwrap().success());
+    at
+}
+
+/// The pods of a job: uid, address and attempt of each.
+fn pods(fixture: &TestNamespace, job: &str) -> Vec<[String; 3]> {
+    let label = format!("training.kubeflow.org/job-name={job}");
+    let text = fixture.kubectl(&["get", "pods", "--selector", &label, "--output=json"]);
+    let list: Value = serde_json::from_str(&text).unwrap();
+    let pods = list["items"].as_array().unwrap().iter().map(|pod| {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        [
+            text(&pod["metadata"]["uid"]),
+            text(&pod["status"]["podIP"]),
+            text(&pod["metadata"]["labels"]["trainyard.dev/attempt"]),
+        ]
+    });
+    pods.collect()
+}
+
+/// What `status.trainyard` holds.
+fn record(fixture: &TestNamespace, job: &str) -> Value {
+    let text = fixture.kubectl(&["get", "pytorchjob", job, "--output=json"]);
+    let object: Value = serde_json::from_str(&text).unwrap();
+    object["status"]["trainyard"].clone()
+}
+
+fn messages(fixture: &TestNamespace, job: &str) -> Vec<String> {
+    let field = format!("involvedObject.name={job}");
+    let text = fixture.kubectl(&["get", "events", "--field-selector", &field, "--output=json"]);
+    let list: Value = serde_json::from_str(&text).unwrap();
+    let events = list["items"].as_array().unwrap().iter();
+    events
+        .map(|event| event["message"].as_str().unwrap_or_default().to_owned())
+        .collect()
+}
+
+/// Waits until every program runs as attempt 2, in the pods of `before`; when each wrote its first line.
+fn restarted(fixture: &TestNamespace, job: &str, before: &[[String; 3]]) -> Vec<Timestamp> {
+    let names = (0..WORKERS).map(|index| format!("{job}-worker-{index}"));
+    let lines: Vec<Timestamp> = names
+        .map(|pod| {
+            fixture.wait_or(
+                || first_line(fixture, &pod, 2),
+                || {
+                    let (record, messages) = (record(fixture, job), messages(fixture, job));
+                    format!("attempt 2 of `{pod}`: {record:#} {messages:#?}")
+                },
+            )
+        })
+        .collect();
+    let after = pods(fixture, job);
+    let same = |pods: &[[String; 3]]| -> Vec<[String; 2]> {
+        pods.iter()
+            .map(|[uid, address, _]| [uid.clone(), address.clone()])
+            .collect()
+    };
+    assert_eq!(same(&after), same(before), "the same pods");
+    assert!(
+        after.iter().all(|[_, _, attempt]| attempt == "2"),
+        "{after:?}"
+    );
+    let record = fixture.wait("the restart is over", || {
+        let record = record(fixture, job);
+        record["barrier"].is_null().then_some(record)
+    });
+    assert_eq!(record["attempt"], 2, "{record:#}");
+    assert_eq!(
+        record["spent"]["user"].as_u64().unwrap_or(0)
+            + record["spent"]["infrastructure"].as_u64().unwrap_or(0),
+        1,
+        "{record:#}"
+    );
+    lines
+}
+
+fn milliseconds(time: SignedDuration) -> i128 {
+    time.as_millis()
+}
+
+#[test]
+fn killed_program_restarts_in_its_pod() {
+    on_real_nodes("in-place", |fixture| {
+        let in_place = InPlace::new(fixture);
+        let operator = in_place.operator();
+        in_place.running(&operator, &gang("kept"));
+        let before = pods(fixture, "kept");
+        let killed = kill_program("kept-worker-2");
+        let lines = restarted(fixture, "kept", &before);
+        let (first, last) = (lines.iter().min().unwrap(), lines.iter().max().unwrap());
+        let (took, apart) = (first.duration_since(killed), last.duration_since(*first));
+        eprintln!(
+            "kill to the first line of attempt 2: {} ms; all programs started within {} ms; parts: {}",
+            milliseconds(took),
+            milliseconds(apart),
+            record(fixture, "kept")["lastRestart"]
+        );
+        assert!(apart < SignedDuration::from_secs(1), "{apart:?}");
+        let said = messages(fixture, "kept");
+        assert!(
+            said.iter().any(|it| it.contains("restarts in place")),
+            "{said:#?}"
+        );
+    });
+}
+
+#[test]
+fn another_operator_continues_a_restart_in_place() {
+    on_real_nodes("in-place-crash", |fixture| {
+        let in_place = InPlace::new(fixture);
+        let operator = in_place.operator();
+        in_place.running(&operator, &gang("crash"));
+        let before = pods(fixture, "crash");
+        // Labels cannot be patched, so the restart stays between the stored attempt and Go.
+        let name = format!("{}-act", fixture.namespace);
+        let role = fixture.kubectl(&["get", "role", &name, "--output=json"]);
+        let mut role: Value = serde_json::from_str(&role).unwrap();
+        for rule in role["rules"].as_array_mut().unwrap() {
+            if rule["resources"] == json!(["pods"]) {
+                rule["verbs"]
+                    .as_array_mut()
+                    .unwrap()
+                    .retain(|verb| verb != "patch");
+            }
+        }
+        role["metadata"] = json!({"name": name, "namespace": fixture.namespace});
+        fixture.apply(&role);
+        let can = ["auth", "can-i", "patch", "pods", "--as"];
+        let account = format!("system:serviceaccount:{}:{name}", fixture.namespace);
+        fixture.wait("the right is gone", || {
+            let outcome = Command::new("kubectl")
+                .args(can)
+                .args([&account, "--namespace", &fixture.namespace])
+                .output()
+                .unwrap();
+            String::from_utf8_lossy(&outcome.stdout)
+                .starts_with("no")
+                .then_some(())
+        });
+        kill_program("crash-worker-1");
+        fixture.wait("the attempt is stored", || {
+            let record = record(fixture, "crash");
+            (record["attempt"] == 2 && record["barrier"]["phase"] == "preparing").then_some(())
+        });
+        // Killed; the next one has all rights again.
+        drop(operator);
+        assert!(
+            pods(fixture, "crash")
+                .iter()
+                .all(|[_, _, attempt]| attempt == "1")
+        );
+        let back = Timestamp::now();
+        let _operator = in_place.operator();
+        let ready = Timestamp::now();
+        let lines = restarted(fixture, "crash", &before);
+        let last = lines.iter().max().unwrap();
+        eprintln!(
+            "second operator ready after {} ms; its start to the last first line of attempt 2: {} ms",
+            milliseconds(ready.duration_since(back)),
+            milliseconds(last.duration_since(back))
+        );
+    });
+}
+
+#[test]
+fn container_ends_where_no_operator_comes_back() {
+    on_real_nodes("in-place-gone", |fixture| {
+        let in_place = InPlace::new(fixture);
+        let operator = in_place.operator();
+        in_place.running(&operator, &gang("alone"));
+        drop(operator);
+        let killed = kill_program("alone-worker-1");
+        let path = "go-template={{range .status.containerStatuses}}{{with .state.terminated}}{{.exitCode}}{{end}}{{end}}";
+        let code = fixture.wait("the container ends", || {
+            let code = fixture.kubectl(&["get", "pod", "alone-worker-1", "--output", path]);
+            (!code.is_empty()).then_some(code)
+        });
+        let held = Timestamp::now().duration_since(killed);
+        assert_eq!(code, "137");
+        assert!(held > SignedDuration::from_secs(25), "{held:?}");
+    });
+}
+
+#[test]
+fn gang_without_command_restarts_with_new_pods() {
+    on_real_nodes("in-place-args", |fixture| {
+        let in_place = InPlace::new(fixture);
+        let operator = in_place.operator();
+        in_place.hooks.until_asked();
+        let mut job = gang("plain");
+        let container =
+            &mut job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0];
+        let words = container
+            .as_object_mut()
+            .unwrap()
+            .remove("command")
+            .unwrap();
+        container["args"] = words;
+        fixture.put(&job);
+        fixture.until_status("plain", |status| status["state"] == "Running");
+        let before = pods(fixture, "plain");
+        kill_program("plain-worker-1");
+        fixture.wait("other pods run", || {
+            let after = pods(fixture, "plain");
+            let other = |[uid, address, _]: &[String; 3]| {
+                !address.is_empty() && before.iter().all(|[old, ..]| old != uid)
+            };
+            (after.len() == WORKERS && after.iter().all(other)).then_some(())
+        });
+        let said = messages(fixture, "plain");
+        let why = "with new pods, because";
+        assert!(
+            said.iter()
+                .any(|it| it.contains(why) && it.contains("has no `command`")),
+            "{said:#?}"
+        );
+        drop(operator);
+    });
+}
