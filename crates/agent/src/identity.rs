@@ -98,6 +98,28 @@ impl Identity {
     }
 }
 
+/// What a leader needs for the operator: it authenticates it by `authority`, and shows no certificate.
+pub(crate) fn operator_config(authority: &Path) -> Result<Arc<ClientConfig>, IdentityError> {
+    let read = |source| IdentityError::Read {
+        path: authority.to_owned(),
+        source,
+    };
+    let mut roots = RootCertStore::empty();
+    // Two while the operator's authority is replaced.
+    for certificate in CertificateDer::pem_file_iter(authority).map_err(read)? {
+        roots
+            .add(certificate.map_err(read)?)
+            .map_err(unusable(authority))?;
+    }
+    let mut config = ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&TLS13])
+        .map_err(unusable(authority))?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.resumption = Resumption::disabled();
+    Ok(Arc::new(config))
+}
+
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }

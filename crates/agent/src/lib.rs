@@ -1,7 +1,7 @@
-//! Starts commands in other pods of a job: the remote shell of `mpirun`, and its server.
+//! What runs inside the pods of a job: the remote shell of `mpirun` and its server, and the supervisor of training programs.
 //!
-//! One static program, brought to every pod of an `MPIJob` by an init container
-//! (`trainyard_core::launch::agent`), so that images need no `sshd` and launchers no rights.
+//! One static program, brought to every pod by an init container (`trainyard_core::launch::agent`), so that images need no `sshd`
+//! and launchers no rights. [`supervise()`] is the first process of a training container: it restarts the program in place.
 //!
 //! # Flow
 //! [`install()`] copies the program. [`serve`] is what a worker runs: it accepts connections and
@@ -30,6 +30,7 @@ mod server;
 mod session;
 mod settings;
 mod shell;
+mod supervise;
 mod wait;
 mod words;
 
@@ -38,6 +39,7 @@ pub use install::{InstallError, install};
 pub use server::{ServeError, serve};
 pub use settings::{Settings, SettingsError};
 pub use shell::remote_shell;
+pub use supervise::supervise;
 
 /// Logs a message to stderr: the log of the pod, or the terminal of the remote shell's caller.
 #[expect(

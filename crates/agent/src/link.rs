@@ -28,11 +28,20 @@ pub(crate) struct Link {
 }
 
 /// What was received.
-#[derive(Debug, Default)]
-pub(crate) struct Received {
-    pub(crate) frames: Vec<Frame>,
+#[derive(Debug)]
+pub(crate) struct Received<F = Frame> {
+    pub(crate) frames: Vec<F>,
     /// The other side has closed the stream.
     pub(crate) ended: bool,
+}
+
+impl<F> Default for Received<F> {
+    fn default() -> Self {
+        Self {
+            frames: Vec::new(),
+            ended: false,
+        }
+    }
 }
 
 impl Link {
@@ -74,7 +83,12 @@ impl Link {
 
     /// Sends `frame`, as far as the socket takes it; [`Link::flush`] sends the rest.
     pub(crate) fn send(&mut self, frame: Frame) -> io::Result<()> {
-        self.tls.writer().write_all(&frame.encode())?;
+        self.send_bytes(&frame.encode())
+    }
+
+    /// The same for a frame of another protocol, which is encoded already.
+    pub(crate) fn send_bytes(&mut self, frame: &[u8]) -> io::Result<()> {
+        self.tls.writer().write_all(frame)?;
         self.flush()
     }
 
@@ -106,6 +120,14 @@ impl Link {
 
     /// Reads what has arrived.
     pub(crate) fn receive(&mut self) -> io::Result<Received> {
+        self.receive_with(Frame::take)
+    }
+
+    /// The same for frames of another protocol, which `take` takes off the bytes that have arrived.
+    pub(crate) fn receive_with<F>(
+        &mut self,
+        take: impl Fn(&mut Vec<u8>) -> Result<Option<F>, String>,
+    ) -> io::Result<Received<F>> {
         let mut received = Received::default();
         match self.tls.read_tls(&mut self.socket) {
             Ok(0) => received.ended = true,
@@ -128,7 +150,7 @@ impl Link {
         self.tls.reader().read_exact(fresh)?;
         received.ended |= state.peer_has_closed();
         loop {
-            let frame = Frame::take(&mut self.inbound)
+            let frame = take(&mut self.inbound)
                 .map_err(|message| io::Error::new(io::ErrorKind::InvalidData, message))?;
             match frame {
                 Some(frame) => received.frames.push(frame),

@@ -124,7 +124,8 @@ pub fn serve(settings: &Settings, command: &[OsString]) -> Result<i32, ServeErro
     }
 }
 
-fn listen(address: SocketAddr) -> Result<TcpListener, ServeError> {
+/// Listens on `address`, without blocking.
+pub(crate) fn listen(address: SocketAddr) -> Result<TcpListener, ServeError> {
     let bound = TcpListener::bind(address).or_else(|error| {
         // A pod may have no IPv6 at all.
         if address.is_ipv6() && address.ip().is_unspecified() {

@@ -1,5 +1,6 @@
 //! Commands that are not for people: pods of a local run start this program again, pods of an
-//! `MPIJob` on a cluster have it in place of ssh, and pods of a preflight measure with each other.
+//! `MPIJob` on a cluster have it in place of ssh, training containers have it as their first process, and pods of a preflight
+//! measure with each other.
 //!
 //! They are dispatched before arguments are parsed and the environment is read, because every run
 //! waits for one and every rank of `mpirun` for another.
@@ -37,6 +38,7 @@ pub(crate) fn dispatch(mut words: impl Iterator<Item = OsString>) -> Option<Exit
         "pod-exec" => trainyard_host::pod_exec_main(words.collect()),
         "smoke-trainer" => Some(smoke_trainer(words)),
         "agent" => Some(agent(words)),
+        "supervise" => Some(supervise(words)),
         "preflight" if words.next()? == "--serve" => Some(preflight_member()),
         _ => None,
     }
@@ -76,6 +78,19 @@ fn agent(mut words: impl Iterator<Item = OsString>) -> ExitCode {
             command.display()
         ))),
     }
+}
+
+/// `supervise -- COMMAND [ARGUMENT]…`, the first process of a training container.
+fn supervise(words: impl Iterator<Item = OsString>) -> ExitCode {
+    let mut words = words.peekable();
+    words.next_if(|word| word == "--");
+    let command: Vec<OsString> = words.collect();
+    if command.is_empty() {
+        return cannot(&Failure::new(
+            "`supervise` needs a command; expected `trainyard supervise -- COMMAND`".to_owned(),
+        ));
+    }
+    exit_code(trainyard_agent::supervise(&command, &environment::lookup))
 }
 
 /// What `mpirun` calls in place of ssh.

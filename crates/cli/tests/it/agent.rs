@@ -43,7 +43,7 @@ fn installed() -> &'static Path {
 }
 
 /// A folder that every user may read.
-fn open_folder() -> tempfile::TempDir {
+pub(crate) fn open_folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
     folder
@@ -186,7 +186,7 @@ impl Drop for Worker {
     }
 }
 
-fn write_identity(folder: &Path) {
+pub(crate) fn write_identity(folder: &Path) {
     let mut authority = CertificateParams::new(Vec::new()).unwrap();
     authority.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     let key = KeyPair::generate().unwrap();

@@ -33,6 +33,7 @@ mod readme;
 mod run;
 mod stored;
 mod streams;
+mod supervise;
 mod trust;
 mod truth;
 mod verdict;

@@ -1,0 +1,215 @@
+//! The supervisor: the first process of a training container, which runs the program and restarts it in place.
+//!
+//! # Flow
+//! [`supervise`] starts the program, passes signals on to it, reaps what it leaves, and ends with its exit code. Where the pod carries settings
+//! ([`trainyard_core::launch::supervise`]), it is also a member of a gang: it reports to the supervisor that leads, and stops and starts the
+//! program as that orders. The one that leads forwards the orders of the operator, over one connection for each job.
+//!
+//! # Guarantees
+//! - Training is never prevented: with settings that cannot be used, the program runs as without a supervisor.
+//! - Without a leader or an operator, the container ends as the program does, after a pause in which an order could have come.
+//! - Supervisors show each other a certificate of the job's own authority (TLS 1.3). The operator is authenticated by its authority, and
+//!   authenticates the leader by the token of its pod, which is sent to nobody else and never logged.
+//! - Connections, frames, their rate, log lines and every wait are bounded.
+//!
+//! # Caveats
+//! It does not wait until the memory of GPUs is free after a stop: the driver releases it when the last process has ended, which is waited
+//! for.
+
+mod channel;
+mod descriptors;
+mod dial;
+mod frame;
+mod members;
+mod outgoing;
+mod processes;
+mod program;
+mod seldom;
+mod settings;
+mod shared_memory;
+mod signals;
+mod supervisor;
+
+use std::{
+    ffi::OsString,
+    fs,
+    io::{self, Read as _},
+    os::fd::AsFd as _,
+    path::PathBuf,
+    thread,
+    time::{Duration, Instant},
+};
+
+use nix::poll::PollFlags;
+use rustls::{ClientConnection, pki_types::ServerName};
+use trainyard_core::{
+    barrier::{Leader, MAX_MEMBERS, Member},
+    launch::{agent::SERVER_NAME, supervise::OperatorAddress},
+};
+
+use self::{
+    descriptors::Descriptors,
+    dial::Dialer,
+    frame::{Frame, Kind},
+    members::Members,
+    outgoing::{Outgoing, Secure},
+    program::{Event, Program},
+    settings::Setup,
+    signals::Signals,
+    supervisor::{Lead, Route, Supervisor},
+};
+use crate::{
+    identity::{Identity, operator_config},
+    log_message,
+    server::listen,
+    wait::wait,
+};
+
+/// Bytes of a token, at most.
+const MAX_TOKEN: u64 = 64 * 1024;
+/// Descriptors that a leader needs besides those of its members.
+const OTHER_DESCRIPTORS: u64 = 1024;
+/// Where the kernel refuses to poll, which it does for want of memory.
+const POLL_AGAIN: Duration = Duration::from_millis(50);
+/// The exit code where not even the handlers of signals can be set.
+const CANNOT: i32 = 2;
+
+/// Runs `words` under supervision; returns the exit code of the container. `lookup` returns variables of the environment.
+pub fn supervise(words: &[OsString], lookup: &dyn Fn(&str) -> Option<String>) -> i32 {
+    let signals = match Signals::register() {
+        Ok(signals) => signals,
+        Err(error) => {
+            log_message(&format!("cannot register signal handlers: {error}"));
+            return CANNOT;
+        }
+    };
+    if let Err(error) = processes::adopt_orphans() {
+        log_message(&format!("cannot become a subreaper: {error}"));
+    }
+    let setup = Setup::read(lookup).map_err(|error| error.to_string());
+    let prepared = match setup {
+        Ok(None) => return run_alone(words, signals),
+        Ok(Some(setup)) => prepare(&setup, words),
+        Err(error) => Err(error),
+    };
+    match prepared {
+        Ok(prepared) => prepared(signals).run(),
+        Err(error) => {
+            log_message(&format!(
+                "the program runs without a supervisor, so a failure ends its pod: {error}"
+            ));
+            run_alone(words, signals)
+        }
+    }
+}
+
+/// All that can fail is done before the program starts.
+fn prepare(
+    setup: &Setup,
+    words: &[OsString],
+) -> Result<impl FnOnce(Signals) -> Supervisor + use<>, String> {
+    let settings = &setup.settings;
+    let folder = PathBuf::from(&settings.identity);
+    let identity = Identity::read(&folder).map_err(|error| chain(&error))?;
+    let server = identity.server().map_err(|error| chain(&error))?;
+    let dial = |address: &str| {
+        let dialer = Dialer::start(address.to_owned());
+        dialer.map_err(|error| format!("cannot start a thread: {error}"))
+    };
+    let origin = Instant::now();
+    let now = origin.elapsed();
+    let (route, lead, descriptors) = match &settings.operator {
+        None => {
+            let secure = to_leader(folder);
+            let outgoing = Outgoing::new(
+                "no connection to the leader of the gang",
+                dial(&settings.leader)?,
+                secure,
+            );
+            let route = Route::Remote(Box::new(outgoing));
+            (route, None, Descriptors::default())
+        }
+        Some(operator) => {
+            let listener = listen(setup.listen).map_err(|error| chain(&error))?;
+            let dialer = dial(&operator.address)?;
+            let lead = Lead {
+                leader: Leader::new(settings.job.clone(), setup.limits(), now),
+                members: Members::new(listener, server),
+                operator: Outgoing::new(
+                    "no connection to the operator",
+                    dialer,
+                    to_operator(operator.clone()),
+                ),
+            };
+            let wanted = u64::from(MAX_MEMBERS) + OTHER_DESCRIPTORS;
+            let connect_at = Some(now);
+            let route = Route::Own { connect_at };
+            (route, Some(Box::new(lead)), Descriptors::raise(wanted))
+        }
+    };
+    let member = Member::new(setup.member(), now);
+    let program = Program::new(words, descriptors);
+    Ok(move |signals| Supervisor::new(origin, member, route, lead, program, signals))
+}
+
+/// The TLS side of a connection to the leader.
+fn to_leader(folder: PathBuf) -> Secure {
+    Box::new(move || {
+        let config = Identity::read(&folder).and_then(|identity| identity.client());
+        let config = config.map_err(|error| chain(&error))?;
+        let name = ServerName::try_from(SERVER_NAME).map_err(|error| error.to_string())?;
+        let tls = ClientConnection::new(config, name).map_err(|error| error.to_string())?;
+        Ok((tls, None))
+    })
+}
+
+/// The TLS side of a connection to the operator, and the token. The kubelet renews it, so it is read for each connection.
+fn to_operator(operator: OperatorAddress) -> Secure {
+    Box::new(move || {
+        let config = operator_config(operator.authority.as_ref()).map_err(|error| chain(&error))?;
+        let name = ServerName::try_from(operator.server_name.clone());
+        let name = name.map_err(|error| error.to_string())?;
+        let tls = ClientConnection::new(config, name).map_err(|error| error.to_string())?;
+        let token = read_token(&operator.token)
+            .map_err(|error| format!("cannot read `{}`: {error}", operator.token))?;
+        Ok((tls, Some(Frame::new(Kind::Token, token))))
+    })
+}
+
+fn read_token(path: &str) -> io::Result<Vec<u8>> {
+    let mut token = Vec::new();
+    fs::File::open(path)?
+        .take(MAX_TOKEN)
+        .read_to_end(&mut token)?;
+    Ok(token.trim_ascii().to_vec())
+}
+
+/// Runs the program as the first process of any container does.
+fn run_alone(words: &[OsString], mut signals: Signals) -> i32 {
+    let mut program = Program::new(words, Descriptors::default());
+    program.start_alone();
+    let origin = Instant::now();
+    loop {
+        for signal in signals.take() {
+            program.forward(signal);
+        }
+        for event in program.step(origin.elapsed()) {
+            if let Event::Ended { exit, .. } = event {
+                program.end_all();
+                return exit.container_code();
+            }
+        }
+        let readable = Some((signals.as_fd(), PollFlags::POLLIN));
+        if let Err(error) = wait([readable], None) {
+            log_message(&format!("cannot poll: {error}"));
+            thread::sleep(POLL_AGAIN);
+        }
+    }
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    match error.source() {
+        Some(cause) => format!("{error}: {cause}"),
+        None => error.to_string(),
+    }
+}

@@ -1,0 +1,211 @@
+//! The leader's connections from members.
+//!
+//! Everyone who reaches the port can open a connection, so those that have not authenticated and reported have a bound of their own
+//! (see [`crate::guests`]).
+//!
+//! Invariants: a connection belongs to the pod of its first report; at most [`MAX_MEMBERS`] of them.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    net::TcpListener,
+    os::fd::{AsFd as _, BorrowedFd},
+    sync::Arc,
+    time::Duration,
+};
+
+use nix::poll::PollFlags;
+use rustls::{ServerConfig, ServerConnection};
+use trainyard_core::barrier::{ConnectionId, Envelope, Hello, MAX_MEMBERS};
+
+use super::{
+    channel::Channel,
+    frame::{Frame, Kind},
+    seldom::Seldom,
+};
+use crate::{
+    guests::{Guests, Place},
+    link::passes,
+};
+
+/// From the connection to the first report.
+const REPORT_WITHIN: Duration = Duration::from_secs(10);
+/// Without free descriptors, an immediate retry fails too.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
+/// Connections that are accepted in one round, so that the others are read in between.
+const ACCEPT_MOST: usize = 64;
+/// What log lines about refused connections begin with.
+const REFUSED: &str = "closed the connection of a member";
+
+/// What a member sent.
+#[derive(Debug)]
+pub(crate) enum News {
+    /// A report.
+    Hello {
+        connection: ConnectionId,
+        envelope: Envelope<Hello>,
+    },
+    /// The connection is over.
+    Gone { connection: ConnectionId },
+}
+
+struct Guest {
+    channel: Channel,
+    /// Until its first report.
+    place: Option<Place>,
+    until: Duration,
+    /// The pod of its first report.
+    uid: Option<String>,
+}
+
+/// All connections, and the socket that accepts them.
+pub(crate) struct Members {
+    listener: TcpListener,
+    config: Arc<ServerConfig>,
+    guests: Arc<Guests>,
+    all: BTreeMap<ConnectionId, Guest>,
+    next: ConnectionId,
+    accept_at: Option<Duration>,
+    seldom: Seldom,
+}
+
+impl Members {
+    /// Connections are numbered from 1: 0 is the leader's own supervisor.
+    pub(crate) fn new(listener: TcpListener, config: Arc<ServerConfig>) -> Self {
+        Self {
+            listener,
+            config,
+            guests: Arc::default(),
+            all: BTreeMap::new(),
+            next: 1,
+            accept_at: None,
+            seldom: Seldom::default(),
+        }
+    }
+
+    /// Sends a frame to a member, where it is connected.
+    pub(crate) fn send(&mut self, connection: ConnectionId, kind: Kind, content: Vec<u8>) {
+        if let Some(guest) = self.all.get_mut(&connection) {
+            guest.channel.send(kind, content);
+        }
+    }
+
+    /// Closes a connection.
+    pub(crate) fn close(&mut self, connection: ConnectionId) {
+        self.all.remove(&connection);
+    }
+
+    /// The socket that accepts, where it is to be waited for.
+    pub(crate) fn accepting(&self) -> Option<BorrowedFd<'_>> {
+        self.accept_at.is_none().then(|| self.listener.as_fd())
+    }
+
+    /// What to wait for.
+    pub(crate) fn wanted(&self) -> impl Iterator<Item = (ConnectionId, BorrowedFd<'_>, PollFlags)> {
+        self.all
+            .iter()
+            .map(|(number, guest)| (*number, guest.channel.as_fd(), guest.channel.wanted()))
+    }
+
+    /// When [`Members::tick`] has something to do, at the latest.
+    pub(crate) fn wake_at(&self) -> Option<Duration> {
+        let late = self.all.values().filter(|guest| guest.place.is_some());
+        late.map(|guest| guest.until).chain(self.accept_at).min()
+    }
+
+    /// Closes connections that have not reported in time.
+    pub(crate) fn tick(&mut self, now: Duration) {
+        self.accept_at.take_if(|at| now >= *at);
+        let seldom = &mut self.seldom;
+        self.all.retain(|_, guest| {
+            let late = guest.place.is_some() && now >= guest.until;
+            if late {
+                seldom.log(REFUSED, "it reported nothing in time");
+            }
+            !late
+        });
+    }
+
+    /// Accepts what connects.
+    pub(crate) fn accept(&mut self, now: Duration) {
+        for _ in 0..ACCEPT_MOST {
+            match self.listener.accept() {
+                Ok((socket, from)) => {
+                    if self.all.len() > MAX_MEMBERS as usize {
+                        continue;
+                    }
+                    let guest = self.guests.admit(&socket, from.ip()).and_then(|place| {
+                        let tls = ServerConnection::new(Arc::clone(&self.config))
+                            .map_err(io::Error::other)?;
+                        Ok(Guest {
+                            channel: Channel::new(tls, socket, now)?,
+                            place: Some(place),
+                            until: now + REPORT_WITHIN,
+                            uid: None,
+                        })
+                    });
+                    match guest {
+                        Ok(guest) => {
+                            self.all.insert(self.next, guest);
+                            self.next += 1;
+                        }
+                        Err(error) => self.seldom.log(REFUSED, &error.to_string()),
+                    }
+                }
+                Err(error) if passes(&error) => return,
+                Err(error) => {
+                    self.seldom
+                        .log("cannot accept a connection", &error.to_string());
+                    self.accept_at = Some(now + ACCEPT_AGAIN);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Reads what has arrived on a connection.
+    pub(crate) fn read(&mut self, connection: ConnectionId, now: Duration) -> Vec<News> {
+        let Some(guest) = self.all.get_mut(&connection) else {
+            return Vec::new();
+        };
+        let arrived = guest.channel.exchange(now);
+        let mut over = arrived.over;
+        let mut news = Vec::new();
+        for frame in arrived.frames {
+            match guest.take(connection, &frame) {
+                Ok(one) => news.push(one),
+                Err(why) => {
+                    over = Some(why);
+                    break;
+                }
+            }
+        }
+        if let Some(why) = over {
+            if guest.uid.is_none() {
+                self.seldom.log(REFUSED, &why);
+            }
+            self.all.remove(&connection);
+            news.push(News::Gone { connection });
+        }
+        news
+    }
+}
+
+impl Guest {
+    fn take(&mut self, connection: ConnectionId, frame: &Frame) -> Result<News, String> {
+        if frame.kind != Kind::Hello {
+            return Err("it sent a frame that is not for a leader".to_owned());
+        }
+        let envelope =
+            Envelope::<Hello>::decode(&frame.content).map_err(|error| error.to_string())?;
+        let uid = &envelope.message.uid;
+        if self.uid.get_or_insert_with(|| uid.clone()) != uid {
+            return Err("it reported for two pods".to_owned());
+        }
+        self.place = None;
+        Ok(News::Hello {
+            connection,
+            envelope,
+        })
+    }
+}

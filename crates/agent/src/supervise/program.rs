@@ -1,0 +1,296 @@
+//! The training program: its start, its end, and its stop with everything that it started.
+//!
+//! Nothing here waits: [`Program::step`] does what is due, and [`Program::wake_at`] says when it is due again.
+//!
+//! # Stop
+//! SIGTERM to the program's group for the grace period (none for a hang); then SIGCONT and SIGABRT to every descendant, so that those that
+//! print their stacks do, for [`ABORT`]; then SIGKILL to every descendant until none is left; then what is left in shared memory is removed.
+//! A stop ends as soon as nothing is left. After [`STOP_WITHIN`] it is reported that the program cannot be stopped, and SIGKILL goes
+//! on.
+
+use std::{
+    collections::VecDeque,
+    ffi::OsString,
+    io,
+    os::unix::process::CommandExt as _,
+    path::Path,
+    process::Command,
+    time::{Duration, SystemTime},
+};
+
+use nix::{sys::signal::Signal, unistd::Pid};
+use trainyard_core::{
+    barrier::{ProgramExit, StopHow},
+    launch::supervise::variable_name,
+};
+
+use super::{
+    descriptors::Descriptors,
+    processes::{self, Reaped},
+    shared_memory,
+};
+use crate::log_message;
+
+/// Between SIGABRT and SIGKILL: a program prints its stacks in a fraction of it.
+const ABORT: Duration = Duration::from_secs(2);
+/// From the start of a stop until it is reported that it does not succeed: a process that waits for a device or a disk ends with that.
+const STOP_WITHIN: Duration = Duration::from_secs(30);
+/// The time that SIGKILL has at least, however long the grace period was.
+const KILL_WITHIN: Duration = Duration::from_secs(3);
+/// Between two rounds of SIGKILL, at first; processes that forked meanwhile get the next one.
+const ROUND: Duration = Duration::from_millis(20);
+/// The same once it was reported that the program cannot be stopped.
+const SLOW_ROUND: Duration = Duration::from_secs(1);
+/// The exit code of shells for a program that does not exist.
+const NOT_FOUND: i32 = 127;
+
+/// What happened to the program of an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// It ended by itself, or was stopped.
+    Ended { attempt: u32, exit: ProgramExit },
+    /// Nothing of it is left.
+    Stopped { attempt: u32 },
+    /// It does not end.
+    CannotStop { attempt: u32 },
+}
+
+#[derive(Debug)]
+struct Running {
+    attempt: u32,
+    pid: Pid,
+    began: SystemTime,
+    exit: Option<ProgramExit>,
+}
+
+#[derive(Debug)]
+struct Stop {
+    attempt: u32,
+    began: Duration,
+    stage: Stage,
+    reported: bool,
+    next: Duration,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Term { until: Duration },
+    Abort { until: Duration },
+    Kill { since: Duration },
+}
+
+/// The program of the newest attempt.
+#[derive(Debug)]
+pub(crate) struct Program {
+    words: Vec<OsString>,
+    descriptors: Descriptors,
+    running: Option<Running>,
+    stop: Option<Stop>,
+    events: VecDeque<Event>,
+    alone: bool,
+}
+
+impl Program {
+    /// A program that is not started yet.
+    pub(crate) fn new(words: &[OsString], descriptors: Descriptors) -> Self {
+        Self {
+            words: words.to_vec(),
+            descriptors,
+            running: None,
+            stop: None,
+            events: VecDeque::new(),
+            alone: true,
+        }
+    }
+
+    /// Starts it as `attempt`, in a group of its own. A program that cannot be started has ended with code 127.
+    pub(crate) fn start(&mut self, attempt: u32) {
+        self.start_with(attempt, |command| {
+            command
+                .env_remove(variable_name::SETTINGS)
+                .env(variable_name::ATTEMPT, attempt.to_string());
+        });
+    }
+
+    /// Starts it with the environment of this process, where there is no gang and no attempt.
+    pub(crate) fn start_alone(&mut self) {
+        self.start_with(0, |_| {});
+    }
+
+    fn start_with(&mut self, attempt: u32, change: impl FnOnce(&mut Command)) {
+        if let Err(error) = self.spawn(attempt, change) {
+            let name = self.words.first().map(|word| word.display());
+            let name = name.map(|name| name.to_string()).unwrap_or_default();
+            log_message(&format!("cannot start `{name}`: {error}"));
+            let exit = ProgramExit {
+                code: NOT_FOUND,
+                signal: None,
+            };
+            self.running = None;
+            self.events.push_back(Event::Ended { attempt, exit });
+        }
+    }
+
+    fn spawn(&mut self, attempt: u32, change: impl FnOnce(&mut Command)) -> io::Result<()> {
+        let Some((program, arguments)) = self.words.split_first() else {
+            return Err(io::ErrorKind::NotFound.into());
+        };
+        let mut command = Command::new(program);
+        command.args(arguments).process_group(0);
+        change(&mut command);
+        let began = SystemTime::now();
+        // Reaped with all others, so the handle is not needed.
+        let child = self.descriptors.with_own_limit(|| command.spawn())?;
+        let pid = Pid::from_raw(i32::try_from(child.id()).unwrap_or(i32::MAX));
+        self.alone = false;
+        self.running = Some(Running {
+            attempt,
+            pid,
+            began,
+            exit: None,
+        });
+        Ok(())
+    }
+
+    /// How the newest program ended; `None` where it runs, or none was started.
+    pub(crate) fn exit(&self) -> Option<ProgramExit> {
+        self.running.as_ref()?.exit
+    }
+
+    /// Whether the newest program has not ended.
+    pub(crate) fn runs(&self) -> bool {
+        let running = self.running.as_ref();
+        running.is_some_and(|running| running.exit.is_none())
+    }
+
+    /// Passes a signal on to the program's group.
+    pub(crate) fn forward(&self, signal: Signal) {
+        if let Some(running) = &self.running {
+            processes::signal_group(running.pid, signal);
+        }
+    }
+
+    /// Begins to stop the program of `attempt`; a stop without grace overrides one that grants it.
+    pub(crate) fn stop(&mut self, attempt: u32, how: StopHow, now: Duration) {
+        let grace = match how {
+            StopHow::Grace(grace) => grace,
+            StopHow::Hang => Duration::ZERO,
+        };
+        let until = now.saturating_add(grace);
+        match &mut self.stop {
+            Some(Stop {
+                attempt: of,
+                stage: Stage::Term { until: before },
+                next,
+                ..
+            }) if *of == attempt => {
+                *before = until.min(*before);
+                *next = now;
+            }
+            Some(Stop { attempt: of, .. }) if *of == attempt => {}
+            _ => {
+                match self.runs() {
+                    _ if grace.is_zero() => {}
+                    true => self.forward(Signal::SIGTERM),
+                    // What it left behind has its own groups.
+                    false => processes::signal_all(Signal::SIGTERM),
+                }
+                self.stop = Some(Stop {
+                    attempt,
+                    began: now,
+                    stage: Stage::Term { until },
+                    reported: false,
+                    next: now,
+                });
+            }
+        }
+    }
+
+    /// Kills everything that is left, for the end of this process; waits for at most a second.
+    pub(crate) fn end_all(&mut self) {
+        for _ in 0..50 {
+            if self.reap() {
+                return;
+            }
+            processes::signal_all(Signal::SIGKILL);
+            std::thread::sleep(ROUND);
+        }
+    }
+
+    /// When [`Program::step`] has something to do, at the latest.
+    pub(crate) fn wake_at(&self) -> Option<Duration> {
+        self.stop.as_ref().map(|stop| stop.next)
+    }
+
+    /// Reaps what has ended, and goes on with a stop.
+    pub(crate) fn step(&mut self, now: Duration) -> Vec<Event> {
+        self.alone = self.reap();
+        if self.alone {
+            self.finish();
+        } else {
+            self.go_on(now);
+        }
+        self.events.drain(..).collect()
+    }
+
+    /// Whether nothing is left.
+    fn reap(&mut self) -> bool {
+        let Reaped { ended, alone } = processes::reap();
+        for (pid, exit) in ended {
+            if let Some(running) = &mut self.running
+                && running.pid == pid
+                && running.exit.is_none()
+            {
+                running.exit = Some(exit);
+                let attempt = running.attempt;
+                self.events.push_back(Event::Ended { attempt, exit });
+            }
+        }
+        alone
+    }
+
+    fn finish(&mut self) {
+        let Some(stop) = self.stop.take() else {
+            return;
+        };
+        if let Some(running) = &self.running {
+            shared_memory::remove_leftovers(Path::new(shared_memory::FOLDER), running.began);
+        }
+        let attempt = stop.attempt;
+        self.events.push_back(Event::Stopped { attempt });
+    }
+
+    fn go_on(&mut self, now: Duration) {
+        let Some(stop) = &mut self.stop else {
+            return;
+        };
+        if let Stage::Term { until } = stop.stage
+            && now >= until
+        {
+            processes::abort_all();
+            let until = now + ABORT;
+            stop.stage = Stage::Abort { until };
+        }
+        if let Stage::Abort { until } = stop.stage
+            && now >= until
+        {
+            stop.stage = Stage::Kill { since: now };
+            stop.next = now;
+        }
+        match stop.stage {
+            Stage::Term { until } | Stage::Abort { until } => stop.next = until,
+            Stage::Kill { since } if now >= stop.next => {
+                processes::signal_all(Signal::SIGKILL);
+                let late = now.saturating_sub(stop.began) >= STOP_WITHIN
+                    && now.saturating_sub(since) >= KILL_WITHIN;
+                if late && !stop.reported {
+                    stop.reported = true;
+                    let attempt = stop.attempt;
+                    self.events.push_back(Event::CannotStop { attempt });
+                }
+                stop.next = now + if stop.reported { SLOW_ROUND } else { ROUND };
+            }
+            Stage::Kill { .. } => {}
+        }
+    }
+}

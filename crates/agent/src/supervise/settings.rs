@@ -1,0 +1,126 @@
+//! What a pod says to its supervisor.
+
+use std::{
+    net::{IpAddr, Ipv6Addr, SocketAddr},
+    time::Duration,
+};
+
+use thiserror::Error;
+use trainyard_core::{
+    barrier::{Begin, Limits, MAX_TEXT, MemberSetup, OnSuccess},
+    launch::supervise::{PORT, SuperviseSettings, variable_name},
+};
+
+/// Where the leader listens instead of its port on every address, for tests on one machine.
+const LISTEN: &str = "TRAINYARD_SUPERVISE_LISTEN";
+/// How long a member whose program ended waits for an order, in milliseconds, for tests.
+const HOLD: &str = "TRAINYARD_SUPERVISE_HOLD_MS";
+
+/// Why a pod has no supervisor although it should.
+#[derive(Debug, Error)]
+pub(crate) enum SetupError {
+    /// A variable is missing.
+    #[error("the variable `{name}` is not set")]
+    Missing { name: &'static str },
+    /// The settings are not settings.
+    #[error("cannot read the variable `{name}`: {source}")]
+    Settings {
+        name: &'static str,
+        source: serde_json::Error,
+    },
+    /// A variable has a value that makes no sense.
+    #[error("the variable `{name}` must be {needed}")]
+    Bad {
+        name: &'static str,
+        needed: &'static str,
+    },
+}
+
+/// What a supervisor knows at its start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Setup {
+    pub(crate) settings: SuperviseSettings,
+    pub(crate) uid: String,
+    pub(crate) attempt: u32,
+    pub(crate) listen: SocketAddr,
+    hold: Option<Duration>,
+}
+
+impl Setup {
+    /// Reads the variables that `lookup` returns; `None` where the pod has no supervisor.
+    pub(crate) fn read(
+        lookup: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Option<Self>, SetupError> {
+        let name = variable_name::SETTINGS;
+        let Some(text) = lookup(name) else {
+            return Ok(None);
+        };
+        let settings: SuperviseSettings =
+            serde_json::from_str(&text).map_err(|source| SetupError::Settings { name, source })?;
+        let required = |name| lookup(name).ok_or(SetupError::Missing { name });
+        let uid = required(variable_name::POD_UID)?;
+        if uid.is_empty() || uid.len() > MAX_TEXT || settings.job.len() > MAX_TEXT {
+            return Err(SetupError::Bad {
+                name: variable_name::POD_UID,
+                needed: "the uid of a pod",
+            });
+        }
+        let attempt = required(variable_name::ATTEMPT)?;
+        let every_address = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), PORT);
+        Ok(Some(Self {
+            settings,
+            uid,
+            attempt: parse(variable_name::ATTEMPT, "a number", &attempt)?,
+            listen: match lookup(LISTEN) {
+                Some(text) => parse(LISTEN, "an address with a port", &text)?,
+                None => every_address,
+            },
+            hold: match lookup(HOLD) {
+                Some(text) => {
+                    let millis = parse(HOLD, "a number of milliseconds", &text)?;
+                    Some(Duration::from_millis(millis))
+                }
+                None => None,
+            },
+        }))
+    }
+
+    /// How long each side waits.
+    pub(crate) fn limits(&self) -> Limits {
+        let limits = Limits::default();
+        Limits {
+            start_within: Duration::from_millis(self.settings.start_within_ms),
+            hold: self.hold.unwrap_or(limits.hold),
+            ..limits
+        }
+    }
+
+    /// What the member starts with.
+    pub(crate) fn member(&self) -> MemberSetup {
+        MemberSetup {
+            job: self.settings.job.clone(),
+            uid: self.uid.clone(),
+            slot: self.settings.slot,
+            attempt: self.attempt,
+            begin: if self.settings.waits {
+                Begin::Wait
+            } else {
+                Begin::Run
+            },
+            on_success: if self.settings.exits_on_success {
+                OnSuccess::Exit
+            } else {
+                OnSuccess::Hold
+            },
+            limits: self.limits(),
+        }
+    }
+}
+
+fn parse<T: std::str::FromStr>(
+    name: &'static str,
+    needed: &'static str,
+    text: &str,
+) -> Result<T, SetupError> {
+    text.parse().map_err(|_| SetupError::Bad { name, needed })
+}

@@ -1,0 +1,370 @@
+//! The loop of a supervisor: one thread that owns the machines, the program and all connections.
+//!
+//! Decides nothing: [`Member`] and [`Leader`] do. It passes on to them what happens, and carries out what they return.
+
+use std::{
+    collections::VecDeque,
+    io,
+    os::fd::{AsFd as _, BorrowedFd},
+    thread,
+    time::{Duration, Instant},
+};
+
+use nix::{
+    errno::Errno,
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+    sys::signal::Signal,
+};
+use trainyard_core::barrier::{
+    ConnectionId, Envelope, Leader, LeaderAction, LeaderMessage, Member, MemberAction,
+    OperatorMessage, ProgramExit,
+};
+
+use super::{
+    POLL_AGAIN,
+    frame::Kind,
+    members::{self, Members},
+    outgoing::{self, Outgoing},
+    program::{Event, Program},
+    signals::Signals,
+};
+use crate::log_message;
+
+/// The connection of the leader's own supervisor.
+const OWN: ConnectionId = 0;
+/// The exit code of shells for a process that SIGTERM ended.
+const TERMINATED: i32 = 128 + Signal::SIGTERM as i32;
+
+/// How a member reaches its leader.
+pub(crate) enum Route {
+    /// Over a connection.
+    Remote(Box<Outgoing>),
+    /// It is this process.
+    Own {
+        /// When a member that was disconnected connects again.
+        connect_at: Option<Duration>,
+    },
+}
+
+/// The part of a supervisor that leads.
+pub(crate) struct Lead {
+    pub(crate) leader: Leader,
+    pub(crate) members: Members,
+    pub(crate) operator: Outgoing,
+}
+
+enum Action {
+    Member(MemberAction),
+    Leader(LeaderAction),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ready {
+    Signal,
+    Outgoing,
+    Listener,
+    Member(ConnectionId),
+}
+
+/// A supervisor that runs.
+pub(crate) struct Supervisor {
+    origin: Instant,
+    member: Member,
+    route: Route,
+    lead: Option<Box<Lead>>,
+    program: Program,
+    signals: Signals,
+    actions: VecDeque<Action>,
+    /// The pod is being deleted.
+    leaving: bool,
+    exit: Option<i32>,
+}
+
+impl Supervisor {
+    pub(crate) fn new(
+        origin: Instant,
+        member: (Member, Vec<MemberAction>),
+        route: Route,
+        lead: Option<Box<Lead>>,
+        program: Program,
+        signals: Signals,
+    ) -> Self {
+        let (member, first) = member;
+        Self {
+            origin,
+            member,
+            route,
+            lead,
+            program,
+            signals,
+            actions: first.into_iter().map(Action::Member).collect(),
+            leaving: false,
+            exit: None,
+        }
+    }
+
+    /// Runs until the container ends; returns the exit code.
+    pub(crate) fn run(mut self) -> i32 {
+        let mut ready = Vec::new();
+        loop {
+            let now = self.origin.elapsed();
+            self.take_signals();
+            self.step_program(now);
+            for one in ready {
+                self.serve(one, now);
+            }
+            self.tick(now);
+            self.act(now);
+            self.leave_if_due();
+            if let Some(code) = self.exit {
+                self.program.end_all();
+                return code;
+            }
+            ready = self.wait().unwrap_or_else(|error| {
+                log_message(&format!("cannot poll: {error}"));
+                thread::sleep(POLL_AGAIN);
+                Vec::new()
+            });
+        }
+    }
+
+    fn take_signals(&mut self) {
+        for signal in self.signals.take() {
+            if signal == Signal::SIGTERM {
+                // Its pod is being deleted, and orders come too late.
+                self.leaving = true;
+                self.member.leave();
+            }
+            self.program.forward(signal);
+        }
+    }
+
+    fn leave_if_due(&mut self) {
+        if self.leaving && self.exit.is_none() && !self.program.runs() {
+            let exit = self.program.exit();
+            self.exit = Some(exit.map_or(TERMINATED, ProgramExit::container_code));
+        }
+    }
+
+    fn step_program(&mut self, now: Duration) {
+        for event in self.program.step(now) {
+            let actions = match event {
+                Event::Ended { attempt, exit } => self.member.program_ended(attempt, exit, now),
+                Event::Stopped { attempt } => self.member.program_stopped(attempt, now),
+                Event::CannotStop { attempt } => self.member.cannot_stop(attempt, now),
+            };
+            self.obey(actions);
+        }
+    }
+
+    fn serve(&mut self, ready: Ready, now: Duration) {
+        let Some(lead) = &mut self.lead else {
+            return;
+        };
+        match ready {
+            Ready::Signal | Ready::Outgoing => {}
+            Ready::Listener => lead.members.accept(now),
+            Ready::Member(connection) => {
+                for news in lead.members.read(connection, now) {
+                    match news {
+                        members::News::Hello {
+                            connection,
+                            envelope,
+                        } => {
+                            let actions = lead.leader.receive_hello(connection, &envelope, now);
+                            self.actions.extend(actions.into_iter().map(Action::Leader));
+                        }
+                        members::News::Gone { connection } => lead.leader.member_gone(connection),
+                    }
+                }
+            }
+        }
+    }
+
+    fn tick(&mut self, now: Duration) {
+        self.step_route(now);
+        self.step_lead(now);
+        let actions = self.member.tick(now);
+        self.obey(actions);
+    }
+
+    fn step_route(&mut self, now: Duration) {
+        match &mut self.route {
+            Route::Remote(outgoing) => {
+                for news in outgoing.step(now) {
+                    let actions = match news {
+                        outgoing::News::Opened => self.member.connected(now),
+                        outgoing::News::Lost => self.member.disconnected(),
+                        outgoing::News::Frame(frame) => {
+                            match Envelope::<LeaderMessage>::decode(&frame.content) {
+                                Ok(envelope) if frame.kind == Kind::Command => {
+                                    self.member.receive(&envelope, now)
+                                }
+                                // Not from a leader of ours.
+                                _ => self.member.disconnected(),
+                            }
+                        }
+                    };
+                    self.actions.extend(actions.into_iter().map(Action::Member));
+                }
+            }
+            Route::Own { connect_at } => {
+                if connect_at.take_if(|at| now >= *at).is_some() {
+                    let actions = self.member.connected(now);
+                    self.obey(actions);
+                }
+            }
+        }
+    }
+
+    fn step_lead(&mut self, now: Duration) {
+        let Some(lead) = &mut self.lead else {
+            return;
+        };
+        lead.members.tick(now);
+        let mut actions = Vec::new();
+        for news in lead.operator.step(now) {
+            actions.extend(match news {
+                outgoing::News::Opened => lead.leader.operator_connected(now),
+                outgoing::News::Lost => lead.leader.operator_gone(),
+                outgoing::News::Frame(frame) => {
+                    match Envelope::<OperatorMessage>::decode(&frame.content) {
+                        Ok(envelope) if frame.kind == Kind::Operator => {
+                            lead.leader.receive_operator(&envelope, now)
+                        }
+                        _ => lead.leader.operator_gone(),
+                    }
+                }
+            });
+        }
+        actions.extend(lead.leader.tick(now));
+        self.actions.extend(actions.into_iter().map(Action::Leader));
+    }
+
+    /// Carries out what the machines want, until they want nothing more.
+    fn act(&mut self, now: Duration) {
+        while let Some(action) = self.actions.pop_front() {
+            match action {
+                Action::Member(action) => self.act_as_member(action, now),
+                Action::Leader(action) => self.act_as_leader(action, now),
+            }
+        }
+    }
+
+    fn act_as_member(&mut self, action: MemberAction, now: Duration) {
+        match action {
+            MemberAction::Start { attempt } => {
+                self.program.start(attempt);
+                self.step_program(now);
+            }
+            MemberAction::Stop { attempt, how } => {
+                self.program.stop(attempt, how, now);
+                self.step_program(now);
+            }
+            MemberAction::Send(envelope) => match (&mut self.route, &mut self.lead) {
+                (Route::Remote(outgoing), _) => {
+                    if let Ok(content) = envelope.encode() {
+                        outgoing.send(Kind::Hello, content);
+                    }
+                }
+                (Route::Own { .. }, Some(lead)) => {
+                    let actions = lead.leader.receive_hello(OWN, &envelope, now);
+                    self.actions.extend(actions.into_iter().map(Action::Leader));
+                }
+                (Route::Own { .. }, None) => {}
+            },
+            MemberAction::Redial { after } => match &mut self.route {
+                Route::Remote(outgoing) => outgoing.redial(after, now),
+                Route::Own { connect_at } => *connect_at = Some(now + after),
+            },
+            MemberAction::Exit { code } => self.exit = Some(code),
+        }
+    }
+
+    fn act_as_leader(&mut self, action: LeaderAction, now: Duration) {
+        let Some(lead) = &mut self.lead else {
+            return;
+        };
+        match action {
+            LeaderAction::ToMember {
+                connection: OWN,
+                message,
+            } => {
+                let actions = self.member.receive(&message, now);
+                self.obey(actions);
+            }
+            LeaderAction::ToMember {
+                connection,
+                message,
+            } => {
+                if let Ok(content) = message.encode() {
+                    lead.members.send(connection, Kind::Command, content);
+                }
+            }
+            LeaderAction::CloseMember { connection: OWN } => {
+                let actions = self.member.disconnected();
+                self.obey(actions);
+            }
+            LeaderAction::CloseMember { connection } => lead.members.close(connection),
+            LeaderAction::ToOperator(envelope) => match envelope.encode() {
+                Ok(content) => lead.operator.send(Kind::Summary, content),
+                Err(error) => log_message(&format!("cannot report to the operator: {error}")),
+            },
+            LeaderAction::RedialOperator { after } => lead.operator.redial(after, now),
+        }
+    }
+
+    fn obey(&mut self, actions: Vec<MemberAction>) {
+        self.actions.extend(actions.into_iter().map(Action::Member));
+    }
+
+    /// Waits until something is ready or due.
+    fn wait(&self) -> io::Result<Vec<Ready>> {
+        let mut wanted: Vec<(Ready, BorrowedFd<'_>, PollFlags)> =
+            vec![(Ready::Signal, self.signals.as_fd(), PollFlags::POLLIN)];
+        let mut due = vec![self.member.wake_at(), self.program.wake_at()];
+        match &self.route {
+            Route::Remote(peer) => {
+                let all = peer.wanted().into_iter().flatten();
+                wanted.extend(all.map(|(fd, flags)| (Ready::Outgoing, fd, flags)));
+                due.push(peer.wake_at());
+            }
+            Route::Own { connect_at } => due.push(*connect_at),
+        }
+        if let Some(lead) = &self.lead {
+            let all = lead.operator.wanted().into_iter().flatten();
+            wanted.extend(all.map(|(fd, flags)| (Ready::Outgoing, fd, flags)));
+            due.extend([
+                lead.operator.wake_at(),
+                lead.leader.wake_at(),
+                lead.members.wake_at(),
+            ]);
+            let listener = lead.members.accepting();
+            wanted.extend(listener.map(|fd| (Ready::Listener, fd, PollFlags::POLLIN)));
+            let members = lead.members.wanted();
+            wanted.extend(members.map(|(number, fd, flags)| (Ready::Member(number), fd, flags)));
+        }
+        let now = self.origin.elapsed();
+        let limit = due.into_iter().flatten().min().map(|due| {
+            // Rounded up, or the last millisecond would be spent in turning.
+            due.saturating_sub(now)
+                .saturating_add(Duration::from_micros(999))
+        });
+        let limit = limit.map_or(PollTimeout::NONE, |limit| {
+            PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX)
+        });
+        let mut polled: Vec<PollFd<'_>> = wanted
+            .iter()
+            .map(|(_, fd, flags)| PollFd::new(*fd, *flags))
+            .collect();
+        match poll(&mut polled, limit) {
+            Ok(_) => {}
+            // A signal; its flag is read next.
+            Err(Errno::EINTR) => return Ok(Vec::new()),
+            Err(error) => return Err(error.into()),
+        }
+        let ready = wanted.iter().zip(&polled);
+        let ready = ready.filter(|(_, polled)| polled.any().unwrap_or(false));
+        Ok(ready.map(|((ready, ..), _)| *ready).collect())
+    }
+}

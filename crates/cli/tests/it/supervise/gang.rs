@@ -1,0 +1,148 @@
+//! A gang that restarts in place, and what happens where it cannot.
+
+use std::time::{Duration, Instant};
+
+use trainyard_core::barrier::StopHow;
+
+use super::{Gang, Supervised, lives, operator::Operator, send_signal, until};
+
+/// Prints its attempt and its own number, then runs until it is ended.
+const RUNS: &str = "echo attempt $TRAINYARD_ATTEMPT; echo pid $$; echo settings ${TRAINYARD_SUPERVISE-none}; exec sleep 300";
+
+fn in_attempt(pods: &[Supervised], attempt: u32) -> bool {
+    pods.iter()
+        .all(|pod| pod.number("attempt ") == Some(attempt) && pod.number("pid ").is_some())
+}
+
+fn pids(pods: &[Supervised]) -> Vec<u32> {
+    pods.iter().map(|pod| pod.number("pid ").unwrap()).collect()
+}
+
+#[test]
+fn a_killed_program_restarts_the_gang_in_place() {
+    let mut gang = Gang::new(3);
+    let grace = StopHow::Grace(Duration::from_secs(5));
+    let operator = Operator::start(gang.folder.path(), &gang.slots(), grace);
+    gang.operator = Some(operator.address.clone());
+    // Members that start before their leader find it later.
+    let mut pods = vec![
+        gang.start(1, RUNS),
+        gang.start(2, RUNS),
+        gang.start(0, RUNS),
+    ];
+    until("all run", || in_attempt(&pods, 1));
+    until("all report", || {
+        let seen = operator.seen.lock().unwrap();
+        seen.summary
+            .groups
+            .iter()
+            .map(|group| group.slots.len())
+            .sum::<u32>()
+            == 3
+    });
+    let before = pids(&pods);
+    for attempt in 2..4 {
+        let killed = Instant::now();
+        send_signal("-KILL", pids(&pods)[1]);
+        until("all run again", || in_attempt(&pods, attempt));
+        eprintln!("restart in place: {:?}", killed.elapsed());
+        until("the barrier ends", || {
+            let seen = operator.seen.lock().unwrap();
+            seen.stored.attempt == attempt && seen.stored.barrier.is_none()
+        });
+    }
+    for pid in before {
+        assert!(!lives(pid), "a program of attempt 1 is left");
+    }
+    for pod in &mut pods {
+        assert!(
+            pod.child.try_wait().unwrap().is_none(),
+            "its supervisor is the same"
+        );
+        let starts = pod.out().matches("attempt ").count();
+        assert_eq!(starts, 3, "{}", pod.out());
+        assert!(pod.out().contains("settings none"), "{}", pod.out());
+    }
+    // A pod that is deleted ends with its program, whatever the gang does.
+    send_signal("-TERM", pods[0].child.id());
+    assert_eq!(pods[0].code(), Some(143));
+    assert_eq!(operator.seen.lock().unwrap().connections, 1);
+}
+
+#[test]
+fn a_success_ends_its_container_at_once() {
+    let mut gang = Gang::new(2);
+    let operator = Operator::start(gang.folder.path(), &gang.slots(), StopHow::Hang);
+    gang.operator = Some(operator.address.clone());
+    let mut member = gang.start(1, "exit 0");
+    let mut leader = gang.start(0, "exit 0");
+    assert_eq!((member.code(), leader.code()), (Some(0), Some(0)));
+}
+
+#[test]
+fn without_an_operator_a_failure_ends_its_container() {
+    let mut gang = Gang::new(2);
+    gang.hold_ms = 300;
+    let mut leader = gang.start(0, RUNS);
+    let mut member = gang.start(1, "exit 5");
+    assert_eq!(member.code(), Some(5));
+    assert!(
+        leader.child.try_wait().unwrap().is_none(),
+        "its own program runs"
+    );
+    send_signal("-KILL", {
+        until("it runs", || leader.number("pid ").is_some());
+        leader.number("pid ").unwrap()
+    });
+    assert_eq!(leader.code(), Some(137));
+}
+
+/// A program that ignores signals and leaves its group is stopped with all that it started.
+#[test]
+fn stubborn_programs_are_stopped() {
+    let mut gang = Gang::new(2);
+    let grace = StopHow::Grace(Duration::from_millis(100));
+    let operator = Operator::start(gang.folder.path(), &gang.slots(), grace);
+    gang.operator = Some(operator.address.clone());
+    let stubborn = "echo attempt $TRAINYARD_ATTEMPT; test $TRAINYARD_ATTEMPT = 2 && exec sleep 300; trap '' TERM ABRT; \
+                    setsid sh -c 'trap \"\" TERM ABRT; echo child $$; (setsid sh -c \"echo grandchild \\$\\$; sleep 301\" &); \
+                    while :; do sleep 0.05; done' & echo pid $$; while :; do sleep 0.05; done";
+    let leader = gang.start(0, stubborn);
+    let member = gang.start(1, RUNS);
+    let numbers = || ["pid ", "child ", "grandchild "].map(|word| leader.number(word));
+    until("all are there", || numbers().iter().all(Option::is_some));
+    let numbers = numbers();
+    until("the member runs", || member.number("pid ").is_some());
+    until("both report", || {
+        let seen = operator.seen.lock().unwrap();
+        seen.summary
+            .groups
+            .iter()
+            .map(|group| group.slots.len())
+            .sum::<u32>()
+            == 2
+    });
+    send_signal("-KILL", member.number("pid ").unwrap());
+    until("attempt 2 runs", || leader.number("attempt ") == Some(2));
+    for pid in numbers.into_iter().flatten() {
+        assert!(!lives(pid), "{pid} is left");
+    }
+}
+
+/// The token is read again for each connection, and is in no log.
+#[test]
+fn a_renewed_token_is_used() {
+    let mut gang = Gang::new(1);
+    super::operator::write_token(&gang.path("token"), "expired");
+    let operator = Operator::start(gang.folder.path(), &gang.slots(), StopHow::Hang);
+    gang.operator = Some(operator.address.clone());
+    let leader = gang.start(0, RUNS);
+    until("the operator refuses it", || {
+        operator.seen.lock().unwrap().bad_tokens > 0
+    });
+    super::operator::write_token(&gang.path("token"), super::TOKEN);
+    until("the operator accepts it", || {
+        operator.seen.lock().unwrap().connections == 1
+    });
+    assert!(!leader.err().contains("expired"), "{}", leader.err());
+}
