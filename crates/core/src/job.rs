@@ -175,7 +175,13 @@ fn run_steps(pass: &mut Pass<'_>) {
     let recovered = if pass.status.trainyard.barrier.is_some() {
         in_place::proceed(pass, &roster)
     } else {
-        recover::recover(pass, &roster).and_then(|()| transport::enforce(pass))
+        let recovered = recover::recover(pass, &roster).and_then(|()| transport::enforce(pass));
+        let record = &pass.status.trainyard;
+        if record.attempt != before || record.barrier.is_some() {
+            // What the coordinator has to say is about the attempt that ends here: Go of it must not follow.
+            pass.gang = None;
+        }
+        recovered
     };
     if let Err(fails) = recovered {
         return cleanup::fail(pass, fails);

@@ -5,15 +5,15 @@
 //! programs fail again inside a barrier or cannot be stopped; users suspend, resize and delete. What is checked is checked on the truth after every
 //! event. The same seed gives the same run, byte by byte.
 //!
-//! A world of its own because that of `job::decide` has no messages and no processes inside a pod. What surrounds a barrier (failures, new
-//! pods, suspension) is a short stand-in in `lifecycle`, as `decide` does not know barriers.
+//! What happens to the job is decided by `job::decide`. A world of its own because that of [`crate::run()`] has no messages and no processes inside
+//! a pod; kinds, roles, seats and budgets are drawn there.
 //!
-//! Reading order: [`run()`], `world` (the truth and the clock), `faults`, `pods`, `network`, `operator`, `lifecycle`, `invariants`.
+//! Reading order: [`run()`], `world` (the truth and the clock), `faults`, `pods`, `network`, `operator`, `job`, `invariants`.
 
 mod coverage;
 mod faults;
 mod invariants;
-mod lifecycle;
+mod job;
 mod network;
 mod operator;
 mod pods;

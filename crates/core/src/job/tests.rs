@@ -6,6 +6,7 @@ mod asked;
 mod fabrics;
 mod groups;
 mod hunted;
+mod in_place;
 mod preflights;
 mod reports;
 mod seats;

@@ -6,8 +6,6 @@
 
 mod eligible;
 mod shape;
-#[cfg(test)]
-mod tests;
 
 use serde::{Deserialize, Serialize};
 

@@ -7,6 +7,7 @@ mod golden;
 mod group;
 mod preflight;
 mod push;
+mod supervise;
 mod template;
 mod transport;
 mod trust;

@@ -48,8 +48,6 @@ marks! {
     CrashedStopping,
     /// An operator crashed between the stored attempt and Go.
     CrashedPreparing,
-    /// An operator found that Go had been sent before.
-    FoundGone,
     /// A write was refused.
     Conflict,
     /// A member received an older command.

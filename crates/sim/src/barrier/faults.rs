@@ -2,11 +2,11 @@
 
 use super::{
     coverage::Mark,
-    world::{Happening, World},
+    world::{Happening, World, leader_slot},
 };
 use crate::dice::Dice;
 use trainyard_core::barrier::{
-    Command, Envelope, LeaderMessage, MemberState, ProgramExit, Stage, Wish,
+    Command, Envelope, HangReport, LeaderMessage, MemberState, ProgramExit, Stage,
 };
 
 /// Something that goes wrong. Slots are taken modulo the size of the gang.
@@ -139,10 +139,13 @@ impl World {
                 };
                 self.fail_program(birth);
             }
-            Fault::Hangs => self.api.hangs = Some(self.api.stored.attempt),
+            Fault::Hangs => {
+                self.api.hangs = Some(self.api.status.trainyard.attempt);
+                self.find_hang();
+            }
             Fault::SupervisorCrashes(slot) => {
                 if let Some(birth) = self.container_in(slot) {
-                    self.container_ends(birth);
+                    self.container_ends(birth, 137);
                 }
             }
             Fault::NodeLost(slot) => {
@@ -197,14 +200,14 @@ impl World {
             }
             Fault::Foreign(slot) => self.send_foreign(slot),
             Fault::Suspend { length } => {
-                if self.api.wish == Wish::Run {
-                    self.api.wish = Wish::Suspend;
+                if !self.api.suspend {
+                    self.api.suspend = true;
                     self.schedule(length, Happening::Resume);
                     self.pods_changed();
                 }
             }
             Fault::Delete => {
-                self.api.wish = Wish::Delete;
+                self.api.being_deleted = true;
                 self.pods_changed();
             }
             Fault::Resize(size) => {
@@ -216,7 +219,7 @@ impl World {
 
     fn fail_program(&mut self, birth: u32) {
         let now = self.clock_of(birth);
-        let inside = self.api.stored.barrier.is_some();
+        let inside = self.barrier().is_some();
         let container = self.container(birth);
         let Some(attempt) = container.program else {
             return;
@@ -236,12 +239,38 @@ impl World {
         }
     }
 
+    /// The watch of the leader that runs finds that an attempt hangs, once it is there.
+    pub(super) fn find_hang(&mut self) {
+        let Some(attempt) = self.api.hangs else {
+            return;
+        };
+        let Some(birth) = self.container_in(leader_slot().index) else {
+            return;
+        };
+        let now = self.clock_of(birth);
+        let container = self.container(birth);
+        let hangs = container.program == Some(attempt) && container.found_hung != Some(attempt);
+        let Some(leader) = container.leader.as_mut().filter(|_| hangs) else {
+            return;
+        };
+        container.found_hung = Some(attempt);
+        let hang = HangReport {
+            attempt,
+            slot: leader_slot(),
+            rank: Some(0),
+            label: "hang_cpu_side".to_owned(),
+            sentence: "rank 0 is apart".to_owned(),
+        };
+        let actions = leader.report_hang(hang, now);
+        self.carry_out_leader(birth, actions);
+    }
+
     /// A command of another job, and of a later attempt, reaches a member.
     fn send_foreign(&mut self, slot: u32) {
         let Some(birth) = self.container_in(slot) else {
             return;
         };
-        let attempt = self.api.stored.attempt + 7;
+        let attempt = self.api.status.trainyard.attempt + 7;
         let stage = self.dice.pick(&[Stage::Prepare, Stage::Go]);
         let command = match stage {
             Stage::Go => Command::Go { attempt },

@@ -2,10 +2,13 @@
 
 use std::{collections::BTreeSet, fmt::Debug};
 
-use trainyard_core::barrier::{Command, MemberState, Order, Outcome, Phase, StateName, Wish};
+use trainyard_core::{
+    barrier::{Command, MemberState, Order, Phase, StateName},
+    job::{self, Action, Decision, Observed},
+};
 
 use super::{
-    lifecycle::Write,
+    job::{Write, charges},
     operator::birth_of,
     world::{World, in_millis, limits, worker},
 };
@@ -24,13 +27,6 @@ pub(super) struct Known {
     barrier_since: Option<i64>,
     /// Operators that crashed since then.
     pub(super) crashes: u32,
-}
-
-impl Known {
-    /// Whether Go of `attempt` was sent before.
-    pub(super) fn has_gone(&self, attempt: u32) -> bool {
-        self.gone >= attempt
-    }
 }
 
 /// A member never goes back.
@@ -63,11 +59,37 @@ pub(super) fn started(world: &mut World, birth: u32, attempt: u32) -> Verdict {
     );
     ensure!(
         "programs run only as stored attempts",
-        attempt <= world.api.stored.attempt,
+        attempt <= world.api.status.trainyard.attempt,
         "p{birth} starts attempt {attempt}, stored is {}",
-        world.api.stored.attempt
+        world.api.status.trainyard.attempt
     );
     world.known.gone = attempt;
+    Ok(())
+}
+
+/// A pass: while a barrier is stored nobody creates a pod that runs at once, and a job that has ended or is suspended has no barrier.
+pub(super) fn decided(observed: &Observed, decision: &Decision) -> Verdict {
+    let status = &decision.status;
+    let runs = |action: &Action| matches!(action, Action::CreatePod { waits: false, .. });
+    let created = decision.actions.iter().find(|action| runs(action));
+    ensure!(
+        "pods created inside a barrier wait",
+        status.trainyard.barrier.is_none() || created.is_none(),
+        "{created:?} is decided with {:?}",
+        status.trainyard.barrier
+    );
+    ensure!(
+        "a job that has ended has no barrier",
+        !job::has_ended(status) || status.trainyard.barrier.is_none(),
+        "{:?} is stored with it",
+        status.trainyard.barrier
+    );
+    ensure!(
+        "every pass gives a reason",
+        !decision.reasons.is_empty(),
+        "none for {:?}",
+        observed.status.trainyard.barrier
+    );
     Ok(())
 }
 
@@ -76,10 +98,10 @@ pub(super) fn ordered(world: &mut World, order: &Order) -> Verdict {
     let fence = order.command.fence();
     ensure!(
         "orders follow the stored status",
-        fence.attempt <= world.api.stored.attempt,
+        fence.attempt <= world.api.status.trainyard.attempt,
         "{:?} is sent while attempt {} is stored",
         order.command,
-        world.api.stored.attempt
+        world.api.status.trainyard.attempt
     );
     let Command::Go { attempt } = order.command else {
         return Ok(());
@@ -94,7 +116,7 @@ pub(super) fn ordered(world: &mut World, order: &Order) -> Verdict {
         "Go of attempt {attempt} with {} charges",
         world.known.charges
     );
-    for index in 0..world.api.rest.size {
+    for index in 0..world.api.stored_size() {
         let slot = worker(index);
         let Some(uid) = order.roster.get(slot) else {
             ensure!(
@@ -124,36 +146,34 @@ pub(super) fn ordered(world: &mut World, order: &Order) -> Verdict {
 
 /// The status is written.
 pub(super) fn stored(world: &mut World, write: &Write) -> Verdict {
-    let before = &world.api.stored;
-    let (old, new) = (before.attempt, write.stored.attempt);
+    let before = world.api.stored();
+    let status = &write.decision.status;
+    let record = &status.trainyard;
+    let (old, new) = (before.attempt, record.attempt);
     ensure!(
         "attempts grow by one",
         new == old || new == old + 1,
         "attempt {new} is stored after {old}"
     );
-    let prepares = write
-        .stored
+    let prepares = record
         .barrier
         .as_ref()
         .is_some_and(|barrier| barrier.phase == Phase::Preparing);
-    let begun = before.barrier.is_none() && write.stored.barrier.is_some();
-    let ended = before.barrier.is_some() && write.stored.barrier.is_none();
+    let begun = before.barrier.is_none() && record.barrier.is_some();
+    let ended = before.barrier.is_some() && record.barrier.is_none();
     if begun {
         world.known.barrier_since = Some(world.now);
         world.known.crashes = 0;
         world.known.charges = 0;
     }
-    if write.charge {
-        world.known.charges += 1;
-    }
+    world.known.charges += charges(world, write);
     if prepares && new > old {
         world.known.prepared.insert(new);
-        for index in 0..world.api.rest.size {
+        for index in 0..world.api.stored_size() {
             let Some(pod) = world.api.pods.get(&worker(index)) else {
                 continue;
             };
-            let lost = write
-                .stored
+            let lost = record
                 .barrier
                 .as_ref()
                 .is_some_and(|barrier| barrier.lost.contains(worker(index)));
@@ -171,17 +191,9 @@ pub(super) fn stored(world: &mut World, write: &Write) -> Verdict {
     }
     if ended {
         world.known.barrier_since = None;
-        let charged = match &write.outcome {
-            Some(Outcome::NoPods { .. }) => world.known.charges <= 1,
-            _ => world.known.charges == 1,
-        };
-        ensure!(
-            "a restart is charged once",
-            charged,
-            "the barrier ends in {:?} with {} charges",
-            write.outcome,
-            world.known.charges
-        );
+        let charges = world.known.charges;
+        let ended = format!("the barrier ends in attempt {new} with {charges} charges");
+        ensure!("a restart is charged once", charges == 1, "{ended}");
     }
     Ok(())
 }
@@ -220,7 +232,11 @@ pub(super) fn audit(world: &World) -> Verdict {
             container.member.state()
         );
     }
-    if let Some(since) = world.known.barrier_since {
+    if let Some(since) = world
+        .known
+        .barrier_since
+        .filter(|_| !world.api.being_deleted)
+    {
         // An operator that starts does not know how long the one before it waited since its last write.
         let lives = i64::from(world.known.crashes) + 1;
         let down = i64::from(world.known.crashes) * 47_000;
@@ -238,13 +254,7 @@ pub(super) fn audit(world: &World) -> Verdict {
 /// The world has settled: no barrier, and all programs run as the stored attempt, or the job has no pods.
 pub(super) fn settled(world: &World) -> Verdict {
     let name = "the world settles";
-    ensure!(
-        name,
-        world.barrier().is_none(),
-        "{:?} is stored",
-        world.barrier()
-    );
-    if world.api.wish == Wish::Delete {
+    if world.api.being_deleted {
         ensure!(
             name,
             world.api.pods.is_empty(),
@@ -253,12 +263,18 @@ pub(super) fn settled(world: &World) -> Verdict {
         );
         return Ok(());
     }
-    let attempt = world.api.stored.attempt;
     ensure!(
         name,
-        world.api.rest.size == world.api.size,
+        world.barrier().is_none(),
+        "{:?} is stored",
+        world.barrier()
+    );
+    let attempt = world.api.status.trainyard.attempt;
+    ensure!(
+        name,
+        world.api.stored_size() == world.api.size,
         "{} pods, {} are wanted",
-        world.api.rest.size,
+        world.api.stored_size(),
         world.api.size
     );
     for index in 0..world.api.size {
@@ -266,7 +282,8 @@ pub(super) fn settled(world: &World) -> Verdict {
         let pod = world.api.pods.get(&slot);
         let container = pod.and_then(|pod| world.containers.get(&pod.birth));
         let runs = container.and_then(|container| container.program);
-        let well = pod.is_some_and(|pod| !pod.terminating && !pod.failed && !pod.node_lost);
+        let well = pod
+            .is_some_and(|pod| pod.terminating.is_none() && pod.failed.is_none() && !pod.node_lost);
         let cut_off = container.is_some_and(|container| container.cut_off);
         ensure!(
             name,

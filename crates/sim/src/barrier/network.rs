@@ -211,6 +211,7 @@ impl World {
         };
         let actions = leader.tick(now);
         self.carry_out_leader(birth, actions);
+        self.find_hang();
     }
 
     pub(super) fn dial_operator(&mut self, birth: u32, number: u64) {

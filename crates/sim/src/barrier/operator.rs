@@ -1,21 +1,22 @@
-//! The operator: it sees late, decides with `Coordinator::step`, calls, and crashes between any two calls.
+//! The operator: it sees late, decides with `job::decide`, writes, calls, sends, and crashes between any two of these.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use trainyard_core::{
-    barrier::{
-        Begin, Coordinator, Envelope, NewPodsReason, OperatorMessage, Outcome, Phase, PodHealth,
-        SeenJob, SeenPod, Step, Stored, Summary, Wish,
-    },
+    barrier::{Begin, Coordinator, Envelope, OperatorMessage, Phase, Summary},
+    job::{self, Action, Decision, JobStatus, SharedInputs},
     spec::Slot,
 };
 
 use super::{
     coverage::Mark,
     invariants,
-    lifecycle::Write,
-    world::{Happening, JOB, Rest, World, in_millis, leader_slot, limits, millis, worker},
+    job::{Write, instant, milliseconds_until},
+    world::{Happening, JOB, Pod, World, limits, millis},
 };
+
+/// How long a status that may wait is put off, in milliseconds.
+const PUT_OFF: i64 = 2_000;
 
 /// A call to the API.
 #[derive(Clone, Debug)]
@@ -33,30 +34,43 @@ pub(super) enum Call {
         attempt: u32,
         begin: Begin,
     },
+    Service(Slot, bool),
 }
 
 /// An operator that lives.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a fact of its own, not a state of one machine"
+)]
 pub(super) struct Operator {
     pub(super) number: u64,
     pub(super) started: i64,
     pub(super) coordinator: Coordinator,
+    /// The newest summary that no pass has used.
+    summary: Option<Box<Envelope<Summary>>>,
+    /// A connection of the leader has ended since the last pass.
+    leader_gone: bool,
     /// What it has seen.
-    pub(super) stored: Stored,
-    pub(super) rest: Rest,
+    pub(super) status: JobStatus,
     pub(super) version: u64,
-    pub(super) pods: BTreeMap<Slot, SeenPod>,
-    pub(super) wish: Wish,
+    pub(super) pods: BTreeMap<Slot, Pod>,
+    pub(super) pods_version: u64,
+    pub(super) suspend: bool,
+    pub(super) being_deleted: bool,
     pub(super) size: u32,
+    pub(super) shared: Option<SharedInputs>,
     /// A write is on its way.
-    pub(super) writes: bool,
-    pub(super) wake_at: i64,
-    pub(super) watch_due: bool,
+    writes: bool,
+    /// When a status that may wait is written.
+    put_off: Option<i64>,
+    wake_at: i64,
+    watch_due: bool,
     /// It crashes after so many more calls, for so long.
     pub(super) crash_after: Option<(u32, i64)>,
     pub(super) leader: Option<u32>,
     pub(super) half_open: bool,
     /// The barrier that it found stored when it started.
-    pub(super) found: Option<u32>,
+    pub(super) found: bool,
 }
 
 impl World {
@@ -67,25 +81,30 @@ impl World {
         self.operators += 1;
         self.trace.note(
             self.now,
-            format_args!("op {:<4} starts at {:?}", self.operators, self.api.stored),
+            format_args!("op {:<4} starts at {:?}", self.operators, self.api.stored()),
         );
         let operator = Operator {
             number: self.operators,
             started: self.now,
             coordinator: Coordinator::new(JOB.to_owned(), limits()),
-            stored: self.api.stored.clone(),
-            rest: self.api.rest.clone(),
+            summary: None,
+            leader_gone: false,
+            status: self.api.status.clone(),
             version: self.api.version,
-            pods: self.seen_pods(),
-            wish: self.api.wish,
+            pods: self.api.pods.clone(),
+            pods_version: self.api.pods_version,
+            suspend: self.api.suspend,
+            being_deleted: self.api.being_deleted,
             size: self.api.size,
+            shared: None,
             writes: false,
+            put_off: None,
             wake_at: i64::MAX,
             watch_due: false,
             crash_after: None,
             leader: None,
             half_open: false,
-            found: self.barrier().map(|barrier| barrier.attempt),
+            found: self.barrier().is_some(),
         };
         self.operator = Some(operator);
         self.pass();
@@ -126,7 +145,7 @@ impl World {
         };
         let unnoticed = operator.half_open;
         if let Some(leader) = operator.leader.take() {
-            operator.coordinator.leader_gone();
+            operator.leader_gone = true;
             self.leader_loses_operator(leader, unnoticed);
         }
     }
@@ -137,7 +156,7 @@ impl World {
             && operator.leader == Some(birth)
         {
             operator.leader = None;
-            operator.coordinator.leader_gone();
+            operator.leader_gone = true;
         }
     }
 
@@ -145,38 +164,20 @@ impl World {
         if let Some(operator) = &mut self.operator {
             operator.leader = Some(birth);
             operator.half_open = false;
-            operator.coordinator.leader_gone();
+            operator.leader_gone = true;
         }
     }
 
     pub(super) fn deliver_to_operator(&mut self, summary: &Envelope<Summary>) {
         if let Some(operator) = &mut self.operator {
-            operator.coordinator.receive(summary);
+            operator.summary = Some(Box::new(summary.clone()));
             self.pass();
         }
     }
 
-    fn seen_pods(&self) -> BTreeMap<Slot, SeenPod> {
-        let pods = self.api.pods.iter().map(|(slot, pod)| {
-            let health = match () {
-                () if pod.node_lost => PodHealth::NodeLost,
-                () if pod.terminating => PodHealth::Terminating,
-                () if pod.failed => PodHealth::Failed,
-                () if !pod.booted => PodHealth::Starting,
-                () => PodHealth::Well,
-            };
-            let seen = SeenPod {
-                uid: format!("p{}", pod.birth),
-                attempt: pod.attempt,
-                health,
-            };
-            (*slot, seen)
-        });
-        pods.collect()
-    }
-
     /// Pods or the job changed: the operator sees it soon.
     pub(super) fn pods_changed(&mut self) {
+        self.api.pods_version += 1;
         let slow = !self.quiet() && self.dice.chance(10);
         let most = if slow { 2_000 } else { 60 };
         let delay = self.dice.within(1..=most);
@@ -191,17 +192,18 @@ impl World {
     }
 
     pub(super) fn watch(&mut self, number: u64) {
-        let pods = self.seen_pods();
-        let (wish, size) = (self.api.wish, self.api.size);
+        let api = &self.api;
         if let Some(operator) = self
             .operator
             .as_mut()
             .filter(|found| found.number == number)
         {
             operator.watch_due = false;
-            operator.pods = pods;
-            operator.wish = wish;
-            operator.size = size;
+            operator.pods = api.pods.clone();
+            operator.pods_version = api.pods_version;
+            operator.suspend = api.suspend;
+            operator.being_deleted = api.being_deleted;
+            operator.size = api.size;
             self.pass();
         }
     }
@@ -219,176 +221,129 @@ impl World {
         }
     }
 
-    /// One pass.
-    pub(super) fn pass(&mut self) {
+    fn wake_in(&mut self, delay: i64) {
         let Some(operator) = &mut self.operator else {
             return;
         };
-        let slots: BTreeSet<Slot> = (0..operator.rest.size).map(worker).collect();
-        let wish = match operator.wish {
-            Wish::Run if operator.rest.suspended => Wish::Suspend,
-            Wish::Run if operator.size != operator.rest.size => Wish::Resize,
-            wish => wish,
-        };
-        let seen = SeenJob {
-            stored: &operator.stored,
-            slots: &slots,
-            leader: leader_slot(),
-            pods: &operator.pods,
-            wish,
-        };
-        let now = millis(self.now - operator.started);
-        let mut step = operator.coordinator.step(&seen, now);
-        let (number, writes) = (operator.number, operator.writes);
-        if let Some(at) = step.wake_at {
-            let due = operator.started + in_millis(at);
-            let delay = (due - self.now).max(1);
-            if due < operator.wake_at || operator.wake_at <= self.now {
-                operator.wake_at = self.now + delay;
-                self.schedule(delay, Happening::Wake(number));
-            }
+        let due = self.now + delay.max(1);
+        if due < operator.wake_at || operator.wake_at <= self.now {
+            operator.wake_at = due;
+            let number = operator.number;
+            self.schedule(delay.max(1), Happening::Wake(number));
         }
-        if let Some(Outcome::Go { attempt }) = step.outcome
-            && self.known.has_gone(attempt)
-            && !writes
-        {
-            self.coverage.mark(Mark::FoundGone);
-        }
-        if let Some(message) = step.send.take() {
-            if let OperatorMessage::Order(order) = &message.message {
-                self.trace.note(
-                    self.now,
-                    format_args!("op {number:<4} orders {:?}", order.command),
-                );
-                let verdict = invariants::ordered(self, order);
-                self.judge(verdict);
-            }
-            self.send_order(&message);
-        }
-        self.act(step, &slots);
     }
 
-    /// Carries out a step, a call after the other.
-    fn act(&mut self, step: Step, slots: &BTreeSet<Slot>) {
-        let Some(operator) = &self.operator else {
+    /// One pass, unless a write is on its way: what it comes to is seen first.
+    pub(super) fn pass(&mut self) {
+        let Some(operator) = self.operator.as_mut().filter(|found| !found.writes) else {
             return;
         };
-        if operator.writes {
-            return;
+        if std::mem::take(&mut operator.leader_gone) {
+            operator.coordinator.leader_gone();
         }
-        let barrier = operator.stored.barrier.is_some();
-        for lost in &step.replace {
-            self.mark_loss(lost.why);
-            if lost.slot == leader_slot() {
-                self.coverage.mark(Mark::LeaderReplaced);
+        if let Some(summary) = operator.summary.take() {
+            operator.coordinator.receive(&summary);
+        }
+        let observed = operator.observe(&self.api, millis(self.now - operator.started));
+        let wanted = operator.job();
+        let decision = job::decide(&wanted, &observed, instant(self.now));
+        let verdict = invariants::decided(&observed, &decision);
+        self.judge(verdict);
+        if let Some(at) = decision.wake_at {
+            self.wake_in(milliseconds_until(at, self.now));
+        }
+        let Some(operator) = &mut self.operator else {
+            return;
+        };
+        let changed = decision.status != operator.status;
+        let due = *operator.put_off.get_or_insert(self.now + PUT_OFF);
+        if changed && !(job::may_wait(&operator.status, &decision) && due > self.now) {
+            operator.put_off = None;
+            return self.write(decision);
+        }
+        if changed {
+            self.wake_in(due - self.now);
+        } else {
+            operator.put_off = None;
+        }
+        self.act(decision);
+    }
+
+    /// Keeps what a decision says about the gang, sends it, and makes the calls.
+    fn act(&mut self, decision: Decision) {
+        let Decision { actions, gang, .. } = decision;
+        if let Some(gang) = gang {
+            let send = gang.send;
+            let Some(operator) = &mut self.operator else {
+                return;
+            };
+            operator.coordinator = gang.coordinator;
+            if send.is_some() && !self.survives_call() {
+                return;
+            }
+            if let Some(message) = send {
+                self.order(&message);
             }
         }
-        let relabel = step.relabel.iter().map(|relabel| Call::Relabel {
-            birth: birth_of(&relabel.uid),
-            from: relabel.from,
-            attempt: relabel.attempt,
-        });
-        let delete = step.replace.iter().map(|lost| Call::Delete {
-            birth: birth_of(&lost.uid),
-        });
-        let create = step.create.iter().map(|create| Call::Create {
-            slot: create.slot,
-            attempt: create.attempt,
-            begin: Begin::Wait,
-        });
-        let calls: Vec<Call> = relabel.chain(delete).chain(create).collect();
-        for call in calls {
+        for action in actions {
+            let call = match action {
+                Action::CreatePod {
+                    slot,
+                    attempt,
+                    waits,
+                    ..
+                } => Call::Create {
+                    slot,
+                    attempt,
+                    begin: if waits { Begin::Wait } else { Begin::Run },
+                },
+                Action::RelabelPod {
+                    uid, from, attempt, ..
+                } => Call::Relabel {
+                    birth: birth_of(&uid),
+                    from,
+                    attempt,
+                },
+                Action::DeletePod { uid, .. } => Call::Delete {
+                    birth: birth_of(&uid),
+                },
+                Action::CreateService(slot) => Call::Service(slot, true),
+                Action::DeleteService(slot) => Call::Service(slot, false),
+                Action::ApplyShared(inputs) => {
+                    if let Some(operator) = &mut self.operator {
+                        operator.shared = Some(inputs);
+                    }
+                    continue;
+                }
+                _ => continue,
+            };
             if !self.call(call) {
                 return;
             }
         }
-        if let Some(stored) = step.store {
-            self.mark_outcome(step.outcome.as_ref());
-            let Some(operator) = &self.operator else {
-                return;
-            };
-            let formed = match &step.outcome {
-                Some(Outcome::Go { attempt }) => *attempt,
-                _ => operator.rest.formed,
-            };
-            let resized = matches!(
-                step.outcome,
-                Some(Outcome::NewPods {
-                    reason: NewPodsReason::Resized,
-                    ..
-                })
-            );
-            let size = if resized {
-                operator.size
-            } else {
-                operator.rest.size
-            };
-            let suspends = matches!(step.outcome, Some(Outcome::NoPods { .. }));
-            let rest = Rest {
-                formed,
-                size,
-                suspended: suspends || operator.rest.suspended,
-                ..operator.rest.clone()
-            };
-            let ends = step.outcome;
-            self.write(Write {
-                stored,
-                rest,
-                version: 0,
-                charge: step.charge,
-                outcome: ends,
-            });
-        } else if !barrier {
-            self.live(&step.ended, slots);
-        }
     }
 
-    fn mark_outcome(&mut self, outcome: Option<&Outcome>) {
-        let mark = match outcome {
-            Some(Outcome::Go { .. }) => Mark::WentInPlace,
-            Some(Outcome::NoPods { .. }) => Mark::EndedWithoutPods,
-            Some(Outcome::NewPods { reason, .. }) => match reason {
-                NewPodsReason::LeaderLost => Mark::LeaderLost,
-                NewPodsReason::LeaderSilent => Mark::LeaderSilent,
-                NewPodsReason::NobodyKept => Mark::NobodyKept,
-                NewPodsReason::TooLong { .. } => Mark::TooLong,
-                NewPodsReason::Resized => Mark::ResizedInside,
-                _ => return,
-            },
-            None => return,
-        };
-        self.coverage.mark(mark);
-        let Some(operator) = &self.operator else {
-            return;
-        };
-        if mark == Mark::WentInPlace {
-            let replaced = operator
-                .stored
-                .barrier
-                .as_ref()
-                .is_some_and(|barrier| !barrier.lost.is_empty());
-            let found = operator.found.is_some();
-            if replaced {
-                self.coverage.mark(Mark::WentWithNewMember);
-            }
-            if found {
-                self.coverage.mark(Mark::WentAfterCrash);
-            }
+    fn order(&mut self, message: &Envelope<OperatorMessage>) {
+        if let OperatorMessage::Order(order) = &message.message {
+            let number = self.operators;
+            self.trace.note(
+                self.now,
+                format_args!("op {number:<4} orders {:?}", order.command),
+            );
+            let verdict = invariants::ordered(self, order);
+            self.judge(verdict);
         }
+        self.send_order(message);
     }
 
     /// Makes a call; whether the operator still lives.
-    pub(super) fn call(&mut self, call: Call) -> bool {
+    fn call(&mut self, call: Call) -> bool {
         if !self.survives_call() {
             return false;
         }
-        let lost = !self.quiet() && self.dice.chance(2);
-        if lost {
-            // Nothing changes, so nothing is seen: it is tried again later.
-            self.schedule(1_500, Happening::Wake(self.operators));
-            if let Some(operator) = &mut self.operator {
-                operator.wake_at = self.now;
-            }
+        if !self.quiet() && self.dice.chance(2) {
+            // It is lost. Nothing changes, so nothing is seen: it is tried again later.
+            self.wake_in(1_500);
             return true;
         }
         let delay = self.dice.within(2..=150);
@@ -434,11 +389,21 @@ impl World {
                 attempt,
                 begin,
             } => self.create_pod(slot, attempt, begin),
+            Call::Service(slot, wanted) => {
+                let there = if wanted {
+                    self.api.services.insert(slot)
+                } else {
+                    self.api.services.remove(&slot)
+                };
+                if there {
+                    self.pods_changed();
+                }
+            }
         }
     }
 
     /// Writes the status on top of the one observed.
-    pub(super) fn write(&mut self, write: Write) {
+    fn write(&mut self, decision: Decision) {
         if !self.survives_call() {
             return;
         }
@@ -449,41 +414,46 @@ impl World {
         };
         operator.writes = true;
         let (number, version) = (operator.number, operator.version);
-        let write = Box::new(Write { version, ..write });
+        let found = operator.found;
+        let write = Box::new(Write {
+            decision,
+            version,
+            found,
+        });
         self.schedule(delay, Happening::Written(number, write));
     }
 
     pub(super) fn written(&mut self, number: u64, write: Write) {
-        if write.version == self.api.version {
+        let accepted = write.version == self.api.version;
+        if accepted {
+            self.mark_write(&write);
             let verdict = invariants::stored(self, &write);
             self.judge(verdict);
-            self.trace
-                .note(self.now, format_args!("api     stores {:?}", write.stored));
-            self.api.stored = write.stored;
-            self.api.rest = write.rest;
+            self.api.status = write.decision.status.clone();
             self.api.version += 1;
+            let stored = self.api.stored();
+            self.trace
+                .note(self.now, format_args!("api     stores {stored:?}"));
         } else {
             self.coverage.mark(Mark::Conflict);
         }
-        let (stored, rest, version) = (
-            self.api.stored.clone(),
-            self.api.rest.clone(),
-            self.api.version,
-        );
-        if let Some(operator) = self
+        let (status, version) = (self.api.status.clone(), self.api.version);
+        let barrier = self.barrier().is_some();
+        let Some(operator) = self
             .operator
             .as_mut()
             .filter(|found| found.number == number)
-        {
-            operator.writes = false;
-            operator.stored = stored;
-            operator.rest = rest;
-            operator.version = version;
-            if operator.stored.barrier.is_none() {
-                operator.found = None;
-            }
-            self.pass();
+        else {
+            return;
+        };
+        operator.writes = false;
+        operator.status = status;
+        operator.version = version;
+        operator.found &= barrier;
+        if accepted {
+            self.act(write.decision);
         }
+        self.pass();
     }
 }
 

@@ -1,8 +1,7 @@
 //! Pods, containers, supervisors and programs.
 
 use trainyard_core::barrier::{
-    Begin, Leader, LostWhy, Member, MemberAction, MemberSetup, MemberState, OnSuccess, StateName,
-    StopHow,
+    Begin, Leader, Member, MemberAction, MemberSetup, MemberState, OnSuccess, StateName, StopHow,
 };
 
 use super::{
@@ -27,9 +26,9 @@ impl World {
             birth,
             attempt,
             booted: false,
-            failed: false,
+            failed: None,
             node_lost: false,
-            terminating: false,
+            terminating: None,
         };
         self.api.pods.insert(slot, pod);
         // The supervisor starts with its container; until then it does nothing.
@@ -68,6 +67,7 @@ impl World {
             state_since: self.now + delay,
             delivered: None,
             ordered: None,
+            found_hung: None,
         };
         self.containers.insert(birth, Box::new(container));
         // Nothing else can have been asked for before the container runs.
@@ -80,7 +80,7 @@ impl World {
         let Some(pod) = self.pod_of(birth) else {
             return;
         };
-        if pod.terminating {
+        if pod.terminating.is_some() {
             return;
         }
         pod.booted = true;
@@ -134,7 +134,7 @@ impl World {
                     if code == 1 {
                         self.coverage.mark(Mark::HeldOut);
                     }
-                    self.container_ends(birth);
+                    self.container_ends(birth, code);
                 }
             }
         }
@@ -245,7 +245,7 @@ impl World {
     }
 
     /// The supervisor ends, and everything in its container with it.
-    pub(super) fn container_ends(&mut self, birth: u32) {
+    pub(super) fn container_ends(&mut self, birth: u32, code: i32) {
         let container = self.container(birth);
         if !container.up {
             return;
@@ -257,7 +257,7 @@ impl World {
             .note(self.now, format_args!("p{birth:<6} has ended"));
         self.links_end(birth);
         if let Some(pod) = self.pod_of(birth) {
-            pod.failed = true;
+            pod.failed = Some(code);
             self.pods_changed();
         }
     }
@@ -271,13 +271,14 @@ impl World {
 
     /// The deletion of a pod is requested.
     pub(super) fn delete_pod(&mut self, birth: u32) {
+        let now = self.now;
         let Some(pod) = self.pod_of(birth) else {
             return;
         };
-        if pod.terminating && !pod.node_lost {
+        if pod.terminating.is_some() && !pod.node_lost {
             return;
         }
-        pod.terminating = true;
+        pod.terminating.get_or_insert(now);
         let forced = pod.node_lost;
         let delay = if forced {
             500
@@ -294,7 +295,7 @@ impl World {
         let Some(pod) = self.pod_of(birth) else {
             return;
         };
-        let (forced, failed) = (pod.node_lost, pod.failed);
+        let (forced, failed) = (pod.node_lost, pod.failed.is_some());
         let container = self.container(birth);
         if container.cut_off && !forced {
             // The kubelet does not respond: the object stays until its node counts as lost.
@@ -315,14 +316,5 @@ impl World {
             .note(self.now, format_args!("api     pod p{birth} is gone"));
         self.api.pods.remove(&slot);
         self.pods_changed();
-    }
-
-    /// Counts a loss for what a run has met.
-    pub(super) fn mark_loss(&mut self, why: LostWhy) {
-        match why {
-            LostWhy::NotStopped => self.coverage.mark(Mark::LostStopping),
-            LostWhy::NotReady => self.coverage.mark(Mark::LostPreparing),
-            LostWhy::Gone | LostWhy::Failed | LostWhy::NodeLost | LostWhy::CannotStop => {}
-        }
     }
 }

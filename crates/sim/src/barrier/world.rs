@@ -7,9 +7,10 @@ use std::{
 
 use trainyard_core::{
     barrier::{
-        Barrier, Envelope, FailurePlace, Fence, Hello, Leader, LeaderMessage, Limits, Member,
-        OperatorMessage, StateName, Stored, Summary, Wish,
+        Barrier, Envelope, Fence, Hello, Leader, LeaderMessage, Limits, Member, OperatorMessage,
+        StateName, Stored, Summary,
     },
+    job::{Condition, ConditionStatus, ConditionType, JobStatus},
     spec::{Role, Slot},
 };
 
@@ -18,7 +19,7 @@ use super::{
     coverage::Coverage,
     faults::{self, Fault, Planned},
     invariants,
-    lifecycle::Write,
+    job::Write,
     operator::{Call, Operator},
 };
 use crate::{TraceLevel, Violation, dice::Dice, trace::Trace, violation::Verdict};
@@ -74,39 +75,56 @@ pub(super) enum Happening {
 
 /// A pod object.
 #[derive(Clone, Debug)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each is a fact of its own, not a state of one machine"
-)]
 pub(super) struct Pod {
     pub(super) birth: u32,
     pub(super) attempt: u32,
     pub(super) booted: bool,
-    pub(super) failed: bool,
+    /// Its container has ended with this code.
+    pub(super) failed: Option<i32>,
     pub(super) node_lost: bool,
-    pub(super) terminating: bool,
-}
-
-/// What the rest of the job's status keeps.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Rest {
-    /// The attempt whose pods were all there once.
-    pub(super) formed: u32,
-    pub(super) suspended: bool,
-    pub(super) size: u32,
-    pub(super) places: Vec<FailurePlace>,
+    /// When its deletion was requested.
+    pub(super) terminating: Option<i64>,
 }
 
 /// The API server.
 pub(super) struct Api {
-    pub(super) stored: Stored,
-    pub(super) rest: Rest,
+    pub(super) status: JobStatus,
     pub(super) version: u64,
-    pub(super) wish: Wish,
+    pub(super) suspend: bool,
+    pub(super) being_deleted: bool,
+    /// The pods that the job wants.
     pub(super) size: u32,
-    /// Users see that this attempt hangs.
+    /// This attempt hangs.
     pub(super) hangs: Option<u32>,
     pub(super) pods: BTreeMap<Slot, Pod>,
+    pub(super) pods_version: u64,
+    pub(super) services: BTreeSet<Slot>,
+}
+
+impl Api {
+    /// What the status keeps of attempt and barrier.
+    pub(super) fn stored(&self) -> Stored {
+        let record = &self.status.trainyard;
+        Stored {
+            attempt: record.attempt,
+            barrier: record.barrier.clone(),
+        }
+    }
+
+    /// The pods of the attempt that is stored.
+    pub(super) fn stored_size(&self) -> u32 {
+        let replicas = &self.status.trainyard.replicas;
+        replicas.get(&Role::Worker).copied().unwrap_or(self.size)
+    }
+
+    /// Whether `status` says that the job is suspended.
+    pub(super) fn suspended_in(&self, status: &JobStatus) -> bool {
+        let holds = |condition: &Condition| {
+            let suspended = condition.kind == ConditionType::Suspended;
+            suspended && condition.status == ConditionStatus::True
+        };
+        status.conditions.iter().any(holds)
+    }
 }
 
 /// A container with its supervisor and its program.
@@ -142,6 +160,8 @@ pub(super) struct Container {
     pub(super) delivered: Option<Fence>,
     /// The newest order that was delivered.
     pub(super) ordered: Option<Fence>,
+    /// The attempt of which its leader reported that it hangs.
+    pub(super) found_hung: Option<u32>,
 }
 
 /// The world of one gang.
@@ -186,21 +206,15 @@ impl World {
             turns: 0,
             events: 0,
             api: Api {
-                stored: Stored {
-                    attempt: 1,
-                    barrier: None,
-                },
-                rest: Rest {
-                    formed: 0,
-                    suspended: false,
-                    size,
-                    places: Vec::new(),
-                },
+                status: JobStatus::default(),
                 version: 1,
-                wish: Wish::Run,
+                suspend: false,
+                being_deleted: false,
                 size,
                 hangs: None,
                 pods: BTreeMap::new(),
+                pods_version: 1,
+                services: BTreeSet::new(),
             },
             containers: BTreeMap::new(),
             births: 0,
@@ -284,8 +298,7 @@ impl World {
             Happening::Fault(fault) => self.strike(fault),
             Happening::Quiet => self.calm(),
             Happening::Resume => {
-                if self.api.wish == Wish::Suspend {
-                    self.api.wish = Wish::Run;
+                if std::mem::take(&mut self.api.suspend) {
                     self.pods_changed();
                 }
             }
@@ -324,8 +337,7 @@ impl World {
         self.trace.note(self.now, format_args!("world   is quiet"));
         self.storm = (0, 0);
         self.pod_delay = 0;
-        if self.api.wish == Wish::Suspend {
-            self.api.wish = Wish::Run;
+        if std::mem::take(&mut self.api.suspend) {
             self.pods_changed();
         }
     }
@@ -359,7 +371,7 @@ impl World {
 
     /// The running container of a slot, counted around the gang.
     pub(super) fn container_in(&self, slot: u32) -> Option<u32> {
-        let slot = worker(slot % self.api.rest.size.max(1));
+        let slot = worker(slot % self.api.stored_size().max(1));
         let birth = self.api.pods.get(&slot)?.birth;
         self.containers
             .get(&birth)
@@ -374,7 +386,7 @@ impl World {
     }
 
     pub(super) fn barrier(&self) -> Option<&Barrier> {
-        self.api.stored.barrier.as_ref()
+        self.api.status.trainyard.barrier.as_ref()
     }
 }
 

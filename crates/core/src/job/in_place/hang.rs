@@ -1,5 +1,7 @@
 //! A hang, or a loss that stays NaN, that the watch of the leader reported: the verdict on the attempt that it ends.
 
+use std::sync::LazyLock;
+
 use crate::{
     account::Account,
     barrier::HangReport,
@@ -40,8 +42,9 @@ pub(super) fn acts_on(job: &Job, hang: &HangReport) -> bool {
 /// Which failure budget it counts against, whether a retry helps and what to do are those of the label. The report comes from a pod of the
 /// user, so a label that no rule has counts against the user.
 fn verdict(hang: &HangReport) -> VerdictSummary {
-    let rules = Rules::builtin();
-    let label = rules.label(&hang.label);
+    // Compiled in, and costly to read: once is enough.
+    static RULES: LazyLock<Rules> = LazyLock::new(Rules::builtin);
+    let label = RULES.label(&hang.label);
     VerdictSummary {
         attempt: hang.attempt,
         label: hang.label.clone(),
