@@ -30,6 +30,7 @@
 
 mod apart;
 mod finding;
+mod heartbeat;
 mod judge;
 mod numbers;
 mod rank;
@@ -46,6 +47,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 pub use self::{
     finding::{Ask, Cause, Finding, Others, Outlook},
+    heartbeat::{HEARTBEAT_BYTES, Heartbeat},
     rhythm::Rhythm,
     signal::{Gpu, Phase, ProcessState, Signal, Stack, Step, Usage},
     stall::LOOKS_MOST,

@@ -6,6 +6,7 @@
 //! Invariant: however [`run`] returns, every pod is gone by then.
 
 mod act;
+mod beats;
 mod ends;
 mod events;
 mod failures;
@@ -21,6 +22,7 @@ mod report;
 mod schedule;
 mod show;
 mod site;
+mod stacks;
 mod start;
 mod steps;
 mod stored;
@@ -31,6 +33,7 @@ mod watches;
 
 use std::{
     fs,
+    path::Path,
     time::{Duration, Instant},
 };
 
@@ -43,6 +46,7 @@ use trainyard_core::{
 };
 
 use self::{
+    beats::Beats,
     failures::Failures,
     faults::Faults,
     hangs::Hangs,
@@ -116,6 +120,7 @@ struct Engine<'a> {
     failures: Failures,
     faults: Faults,
     hangs: Hangs,
+    beats: Beats,
     volumes: Volumes,
     remote: Remote,
 }
@@ -137,6 +142,7 @@ impl<'a> Engine<'a> {
         setrlimit(Resource::RLIMIT_NOFILE, most, most)
             .map_err(HostError::system_errno("raise the limit of open files"))?;
         let volumes = Volumes::plan(request, &prepared.job, store, id)?;
+        let (beats, no_beats) = Beats::new(path.join("beats"));
         let surroundings = Surroundings {
             environment: request.options.environment.iter().cloned().collect(),
             image_env: request.options.image_env.clone(),
@@ -145,6 +151,7 @@ impl<'a> Engine<'a> {
             own_volumes: volumes.own(path),
             hosts: path.join("hosts"),
             stage: path.join("mnt"),
+            beats: beats.folder().map(Path::to_owned),
             open_files,
         };
         let remote = Remote::listen(path, &request.options.program)?;
@@ -164,12 +171,13 @@ impl<'a> Engine<'a> {
             failures: Failures::default(),
             faults,
             hangs: Hangs::new((&prepared.job.settings).into(), now)?,
+            beats,
             volumes,
             remote,
             outlet,
         };
         engine.prepare(request, &prepared.notes)?;
-        for note in engine.volumes.renew(store)? {
+        for note in engine.volumes.renew(store)?.into_iter().chain(no_beats) {
             engine.outlet.note(note);
         }
         Ok(engine)
@@ -192,6 +200,9 @@ impl<'a> Engine<'a> {
         self.watch_keeper()?;
         if let Some(looker) = self.hangs.looker() {
             self.watches.add(looker.descriptor(), Watch::Looker)?;
+        }
+        if let Some(beats) = self.beats.descriptor() {
+            self.watches.add(beats, Watch::Beats)?;
         }
         self.site.check_roles(&path.join("scratch").join("check"))?;
         self.outlet.emit(RunEvent::Prepared {
@@ -325,6 +336,7 @@ impl<'a> Engine<'a> {
             self.steps.due(),
             self.faults.due(),
             self.hangs.due(),
+            self.beats.due(),
             self.watches.due(),
         ];
         let next = dues.into_iter().flatten().min();

@@ -40,6 +40,7 @@ mod prepare;
 mod ranks;
 mod remote;
 mod request;
+pub mod stacks;
 mod stop;
 pub mod store;
 mod volumes;

@@ -6,6 +6,7 @@
 //!
 //! Invariants: one request is in work at a time, and one more waits. What is read of a pod is bounded by [`MOST_PROCESSES`].
 
+mod stacks;
 mod tree;
 
 use std::{
@@ -31,6 +32,8 @@ use trainyard_stacks::{
 
 use self::tree::Tree;
 use crate::HostError;
+
+pub(crate) use stacks::{PodToRead, ToRead, read as read_stacks};
 
 /// Most processes of one pod that are looked at.
 const MOST_PROCESSES: usize = 1_024;

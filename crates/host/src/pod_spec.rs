@@ -26,6 +26,9 @@ use expand::expand;
 /// Seconds that a pod which states no grace period may take to end.
 const DEFAULT_GRACE_SECONDS: i64 = 30;
 
+/// The variable that names the file for heartbeats.
+const BEAT: &str = "TRAINYARD_BEAT";
+
 /// What is true of one pod on this machine.
 #[derive(Clone, Debug)]
 pub(crate) struct Facts<'a> {
@@ -50,6 +53,8 @@ pub(crate) struct Surroundings {
     pub(crate) own_volumes: BTreeMap<String, PathBuf>,
     pub(crate) hosts: PathBuf,
     pub(crate) stage: PathBuf,
+    /// The folder of heartbeats, where they are read.
+    pub(crate) beats: Option<PathBuf>,
     /// How many files programs may have open, as this user set it.
     pub(crate) open_files: u64,
 }
@@ -278,6 +283,12 @@ impl Translator<'_> {
         own: BTreeMap<String, String>,
     ) -> Vec<(String, String)> {
         let mut all = self.surroundings.environment.clone();
+        // One that is inherited names a file of another run.
+        all.remove(BEAT);
+        if let Some(folder) = &self.surroundings.beats {
+            let file = folder.join(self.facts.uid);
+            all.insert(BEAT.to_owned(), file.display().to_string());
+        }
         all.extend(own);
         // Shells and tools trust it over the host name.
         all.insert("HOSTNAME".to_owned(), self.name.to_owned());

@@ -17,12 +17,16 @@ use std::{
     },
     path::Path,
     process,
+    time::Duration,
 };
 
 use nix::{
-    sys::socket::{
-        AddressFamily, Backlog, SockFlag, SockType, UnixAddr, accept4, bind, connect, getsockopt,
-        listen, socket, sockopt,
+    sys::{
+        socket::{
+            AddressFamily, Backlog, SockFlag, SockType, UnixAddr, accept4, bind, connect,
+            getsockopt, listen, setsockopt, socket, sockopt,
+        },
+        time::{TimeVal, TimeValLike as _},
     },
     unistd::{Uid, geteuid},
 };
@@ -43,12 +47,20 @@ pub(crate) enum Request {
         container: Option<String>,
         command: Vec<String>,
     },
+    /// Run a command in the pod of `rank`, which must run. Carries three streams.
+    Exec {
+        rank: u32,
+        container: Option<String>,
+        command: Vec<String>,
+    },
     /// Stop the run; `now` without its grace period.
     Stop { now: bool },
     /// Let the job have no pods, or have them again.
     Suspend { suspend: bool },
     /// Begin one new attempt, under a name.
     Restart { name: String },
+    /// Read what these ranks do, or all; with `native` also threads without a Python stack.
+    Stacks { ranks: Vec<u32>, native: bool },
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -59,6 +71,8 @@ pub(crate) enum Answer {
     Refused { message: String },
     /// Taken note of.
     Done,
+    /// Carries [`crate::stacks::RunStacks`] as a memory file.
+    Stacks,
 }
 
 fn new_socket() -> nix::Result<OwnedFd> {
@@ -127,6 +141,17 @@ fn distrust(serving: Uid, asking: Uid, streams: &[i32]) -> Option<String> {
 
 /// Asks the engine that listens in `folder`.
 pub(crate) fn ask(folder: &Path, request: &Request, streams: &[i32]) -> io::Result<Answer> {
+    let (answer, _) = ask_within(folder, request, streams, None)?;
+    Ok(answer)
+}
+
+/// The same with what the answer carries, and at most so long.
+pub(crate) fn ask_within(
+    folder: &Path,
+    request: &Request,
+    streams: &[i32],
+    limit: Option<Duration>,
+) -> io::Result<(Answer, Vec<OwnedFd>)> {
     let socket = new_socket()?;
     at(folder, |address, _| {
         Ok(connect(socket.as_raw_fd(), address)?)
@@ -134,9 +159,19 @@ pub(crate) fn ask(folder: &Path, request: &Request, streams: &[i32]) -> io::Resu
     if let Some(reason) = distrust(peer(&socket)?, geteuid(), streams) {
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
     }
+    if let Some(limit) = limit {
+        let limit = TimeVal::milliseconds(i64::try_from(limit.as_millis()).unwrap_or(i64::MAX));
+        setsockopt(&socket, sockopt::ReceiveTimeout, &limit)?;
+    }
     channel::send(&socket, request, streams)?;
-    match channel::receive(&socket)? {
-        Some((answer, _)) => Ok(answer),
+    let answer = channel::receive(&socket).map_err(|error| match (error.kind(), limit) {
+        (io::ErrorKind::WouldBlock, Some(limit)) => {
+            io::Error::other(format!("no answer within {} s", limit.as_secs()))
+        }
+        _ => error,
+    });
+    match answer? {
+        Some(answer) => Ok(answer),
         None => Err(io::Error::other("the run has ended")),
     }
 }
@@ -163,7 +198,7 @@ pub fn pod_exec_main(arguments: Vec<OsString>) -> ! {
     match ask(Path::new(&folder), &request, &[0, 1, 2]) {
         Ok(Answer::Ended { code }) => end(code),
         Ok(Answer::Refused { message }) => complain(&message),
-        Ok(Answer::Done) => end(0),
+        Ok(Answer::Done | Answer::Stacks) => end(0),
         Err(error) => complain(&format!("cannot reach the run: {error}")),
     }
     end(CANNOT)

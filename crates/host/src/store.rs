@@ -35,6 +35,7 @@ mod writer;
 use std::{
     fs, io,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use nix::fcntl::{Flock, FlockArg};
@@ -42,7 +43,10 @@ use serde::de::DeserializeOwned;
 use trainyard_core::job::JobStatus;
 
 use self::{files::MAX_JSON, trust::Purpose};
-use crate::remote::{Answer, Request};
+use crate::{
+    remote::{Answer, Request},
+    stacks::RunStacks,
+};
 
 pub use error::StoreError;
 pub use log::{LogFile, LogReader};
@@ -68,6 +72,9 @@ const ATTEMPTS: &str = "attempts";
 const RUNS: &str = "runs";
 const VOLUMES: &str = "volumes";
 const REPLACED: &str = "replaced";
+/// How long the engine may take to read the stacks of all ranks: a process in the middle of a large mapping cannot be read until
+/// that is done.
+const STACKS_WITHIN: Duration = Duration::from_mins(1);
 /// More than any version takes.
 const MAX_VERSION: u64 = 64;
 
@@ -289,16 +296,56 @@ impl RunFolder {
         self.ask(&Request::Restart { name })
     }
 
+    /// Asks the engine what `ranks` do, or all ranks where none is named; with `native` also threads without a Python stack.
+    pub fn request_stacks(&self, ranks: &[u32], native: bool) -> Result<RunStacks, StoreError> {
+        let ranks = ranks.to_vec();
+        let request = Request::Stacks { ranks, native };
+        let answer = crate::remote::ask_within(&self.path, &request, &[], Some(STACKS_WITHIN));
+        let (answer, descriptors) = answer.map_err(|source| self.no_answer(source))?;
+        let memory = match answer {
+            Answer::Refused { message } => return Err(StoreError::Refused { message }),
+            Answer::Ended { .. } | Answer::Done | Answer::Stacks => descriptors.into_iter().next(),
+        };
+        let memory = memory.ok_or_else(|| io::Error::other("the answer is empty"));
+        let stacks = memory.and_then(crate::channel::from_memory);
+        stacks.map_err(|source| self.no_answer(source))
+    }
+
+    /// Runs `command` in the pod of `rank` with the three streams of this process, beside `container` or beside the one that
+    /// trains. Returns its exit code; 128 + n for signal n.
+    pub fn exec(
+        &self,
+        rank: u32,
+        container: Option<&str>,
+        command: &[String],
+    ) -> Result<i32, StoreError> {
+        let request = Request::Exec {
+            rank,
+            container: container.map(str::to_owned),
+            command: command.to_vec(),
+        };
+        match crate::remote::ask(&self.path, &request, &[0, 1, 2]) {
+            Ok(Answer::Refused { message }) => Err(StoreError::Refused { message }),
+            Ok(Answer::Ended { code }) => Ok(code),
+            Ok(Answer::Done | Answer::Stacks) => Ok(0),
+            Err(source) => Err(self.no_answer(source)),
+        }
+    }
+
     fn ask(&self, request: &Request) -> Result<(), StoreError> {
         let answer = crate::remote::ask(&self.path, request, &[]);
         let answer = answer.and_then(|answer| match answer {
             Answer::Refused { message } => Err(io::Error::other(message)),
-            Answer::Ended { .. } | Answer::Done => Ok(()),
+            Answer::Ended { .. } | Answer::Done | Answer::Stacks => Ok(()),
         });
-        answer.map_err(|source| StoreError::NotRunning {
+        answer.map_err(|source| self.no_answer(source))
+    }
+
+    fn no_answer(&self, source: io::Error) -> StoreError {
+        StoreError::NotRunning {
             job: self.job.clone(),
             source,
-        })
+        }
     }
 
     /// Removes all that is kept of a run that is over.

@@ -47,6 +47,7 @@ impl Engine<'_> {
                 self.take_evidence();
                 Ok(())
             }
+            Watch::Beats => self.beats_written(number),
             Watch::Client(client) => {
                 self.serve(client, number);
                 Ok(())
@@ -272,6 +273,7 @@ impl Engine<'_> {
             while self.read_output(key, at) == Flow::Open {}
             self.close_output(key, at);
         }
+        self.end_beats_of(key);
         self.failures.output_ended(key, self.outlet.writer.folder());
         let Some(entry) = self.pods.get_mut(key) else {
             return;
@@ -307,6 +309,7 @@ impl Engine<'_> {
     pub(super) fn act_on_time(&mut self) -> Result<(), HostError> {
         let now = Instant::now();
         self.read_rested_streams(now)?;
+        self.end_rest_of_beats(now)?;
         self.pods.kill_late(now);
         self.inject(now);
         self.look_for_hangs(now);
@@ -325,6 +328,7 @@ impl Engine<'_> {
         drop(std::fs::remove_dir(folder.join("mnt")));
         drop(std::fs::remove_file(folder.join("hosts")));
         drop(std::fs::remove_dir_all(folder.join("bin")));
+        drop(std::fs::remove_dir_all(folder.join("beats")));
         drop(std::fs::remove_file(folder.join(remote::SOCKET)));
     }
 }

@@ -17,7 +17,7 @@ use trainyard_core::{
     job::PodPhase,
     progress::Reading,
     spec::{Job, Slot, WatchMode},
-    watch::{Ask, Finding, Outlook, Rhythm, Settings, Signal, Watch},
+    watch::{Ask, Finding, Heartbeat, Outlook, Rhythm, Settings, Signal, Watch},
 };
 
 use super::{Engine, table::Key};
@@ -127,6 +127,22 @@ impl Hangs {
         }
         for signal in readings.iter().flat_map(Signal::from_reading) {
             self.hear(attempt, rank, signal, now);
+        }
+    }
+
+    /// Takes a heartbeat of a rank, or of the first of a pod.
+    pub(super) fn take_beat(
+        &mut self,
+        slot: Slot,
+        attempt: u32,
+        rank: Option<u32>,
+        beat: &Heartbeat,
+        before: Option<&Heartbeat>,
+    ) {
+        let rank = rank.or_else(|| self.ranks.get(&slot).copied());
+        let now = Instant::now();
+        for signal in beat.signals(before) {
+            self.hear(attempt, rank.unwrap_or(0), signal, now);
         }
     }
 

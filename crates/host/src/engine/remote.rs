@@ -9,6 +9,7 @@ use std::{
         unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
     },
     path::{Path, PathBuf},
+    sync::{Arc, atomic::AtomicBool},
 };
 
 use nix::unistd::geteuid;
@@ -20,7 +21,7 @@ use super::{
     watches::Watch,
 };
 use crate::{
-    HostError, channel, mpi,
+    HostError, Ranks, channel, mpi,
     prepare::addresses,
     remote::{self, Answer, Request},
     wire::Order,
@@ -39,6 +40,8 @@ pub(super) struct Remote {
     next: u64,
     /// Whether it was noted that another user asked.
     refusal_noted: bool,
+    /// Whether stacks are being read for someone.
+    reading: Arc<AtomicBool>,
 }
 
 /// One who asked.
@@ -96,6 +99,7 @@ impl Remote {
             clients: BTreeMap::new(),
             next: 0,
             refusal_noted: false,
+            reading: Arc::default(),
         })
     }
 
@@ -156,7 +160,17 @@ impl Remote {
         }
     }
 
-    fn answer(&self, id: u64, answer: &Answer) {
+    /// Whether stacks are being read for someone.
+    pub(super) fn reading(&self) -> &Arc<AtomicBool> {
+        &self.reading
+    }
+
+    /// The connection of a client.
+    pub(super) fn socket_of(&self, id: u64) -> Option<&OwnedFd> {
+        self.clients.get(&id).map(|client| &client.socket)
+    }
+
+    pub(super) fn answer(&self, id: u64, answer: &Answer) {
         if let Some(client) = self.clients.get(&id) {
             // One who does not listen any more needs no answer.
             drop(channel::send(&client.socket, answer, &[]));
@@ -229,11 +243,31 @@ impl Engine<'_> {
                 self.remote.answer(id, &Answer::Done);
                 self.asked_to_stop(if now { 2 } else { 1 });
             }
+            Some((Request::Stacks { ranks, native }, _)) => {
+                self.answer_stacks(id, ranks, native);
+            }
             Some((Request::Suspend { suspend }, _)) => {
                 self.edit(id, |job| job.run_policy.suspend = suspend);
             }
             Some((Request::Restart { name }, _)) => {
                 self.edit(id, |job| job.settings.restart = Some(name));
+            }
+            Some((
+                Request::Exec {
+                    rank,
+                    container,
+                    command,
+                },
+                streams,
+            )) => {
+                let found = self.find_container(rank, container.as_deref());
+                let waiting = found.map(|(slot, container)| Waiting {
+                    slot,
+                    container: Some(container),
+                    command,
+                    streams,
+                });
+                self.run_in_pod(id, waiting);
             }
             Some((
                 Request::Run {
@@ -243,22 +277,59 @@ impl Engine<'_> {
                 },
                 streams,
             )) => {
-                let Some(slot) = slot_called(self.job, &host) else {
-                    let message = format!("job `{}` has no pod `{host}`", self.job.name);
-                    return self.remote.answer(id, &Answer::Refused { message });
-                };
-                let waiting = Waiting {
+                let slot = slot_called(self.job, &host)
+                    .ok_or_else(|| format!("job `{}` has no pod `{host}`", self.job.name));
+                let waiting = slot.map(|slot| Waiting {
                     slot,
                     container,
                     command,
                     streams,
-                };
-                if let Some(client) = self.remote.clients.get_mut(&id) {
-                    client.waiting = Some(waiting);
-                }
-                self.remote.run_waiting(&self.pods);
+                });
+                self.run_in_pod(id, waiting);
             }
         }
+    }
+
+    /// Runs a command as soon as its pod runs, or refuses it.
+    fn run_in_pod(&mut self, id: u64, waiting: Result<Waiting, String>) {
+        match (waiting, self.remote.clients.get_mut(&id)) {
+            (Err(message), _) => self.remote.answer(id, &Answer::Refused { message }),
+            (Ok(waiting), Some(client)) => {
+                client.waiting = Some(waiting);
+                self.remote.run_waiting(&self.pods);
+            }
+            (Ok(_), None) => {}
+        }
+    }
+
+    /// The pod of `rank`, which must run, and its container called `wanted`; the one that trains where none is named.
+    fn find_container(&self, rank: u32, wanted: Option<&str>) -> Result<(Slot, String), String> {
+        let job = self.job;
+        let (ranks, replicas) = (Ranks::of(job), job.replicas());
+        let slot = ranks
+            .pod_of(&replicas, rank)
+            .ok_or_else(|| no_such_rank(job, rank))?;
+        let name = job.pod_name(slot);
+        let key = self.pods.running(slot);
+        let entry = key.and_then(|key| self.pods.get(key));
+        let entry = entry.ok_or_else(|| format!("pod `{name}` of rank {rank} is not running"))?;
+        let Some(wanted) = wanted else {
+            return Ok((slot, entry.training_container(job.kind).to_owned()));
+        };
+        let outputs = entry.outputs.iter();
+        let mut names: Vec<&str> = outputs
+            .filter(|output| output.container >= entry.init_containers)
+            .map(|output| &*output.name)
+            .collect();
+        names.dedup();
+        if names.contains(&wanted) {
+            return Ok((slot, wanted.to_owned()));
+        }
+        let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+        Err(format!(
+            "pod `{name}` has no container `{wanted}`; expected one of {}",
+            names.join(", ")
+        ))
     }
 
     /// Changes the job as a user of a cluster would; what follows from it is decided in the next pass.
@@ -272,6 +343,16 @@ impl Engine<'_> {
         };
         self.remote.answer(id, &answer);
     }
+}
+
+/// Why a rank is refused that the job does not have.
+pub(super) fn no_such_rank(job: &Job, rank: u32) -> String {
+    let count = Ranks::of(job).count(&job.replicas());
+    let last = count.saturating_sub(1);
+    format!(
+        "job `{}` has no rank {rank}; its ranks are 0 to {last}",
+        job.name
+    )
 }
 
 /// The pod that has `host` as one of its names.

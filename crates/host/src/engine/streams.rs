@@ -157,7 +157,13 @@ impl Engine<'_> {
     }
 
     /// Takes what a stream reported.
-    fn take_readings(&mut self, slot: Slot, attempt: u32, stream: StreamId, readings: &[Reading]) {
+    pub(super) fn take_readings(
+        &mut self,
+        slot: Slot,
+        attempt: u32,
+        stream: StreamId,
+        readings: &[Reading],
+    ) {
         let news = self.steps.take(attempt, stream, readings, Timestamp::now());
         if let Some((step, loss)) = news {
             self.outlet.emit(RunEvent::Progress {

@@ -33,6 +33,8 @@ pub(super) enum Watch {
     Keeper,
     /// There is evidence about ranks that are silent.
     Looker,
+    /// Programs have written heartbeats.
+    Beats,
     /// Someone asks for a command in a pod.
     Listener,
     /// Who asked for a command.

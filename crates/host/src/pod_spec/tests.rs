@@ -16,7 +16,12 @@ fn objects() -> Objects {
 }
 
 fn surroundings(root: &Path) -> Surroundings {
-    let environment = [("PATH", "/bin"), ("HOME", "/home/ada"), ("RATE", "9")];
+    let environment = [
+        ("PATH", "/bin"),
+        ("HOME", "/home/ada"),
+        ("RATE", "9"),
+        ("TRAINYARD_BEAT", "/other/run"),
+    ];
     Surroundings {
         environment: environment
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
@@ -27,6 +32,7 @@ fn surroundings(root: &Path) -> Surroundings {
         volumes: root.join("volumes"),
         hosts: "/hosts".into(),
         stage: "/stage".into(),
+        beats: Some("/beats".into()),
         open_files: 1024,
     }
 }
@@ -102,6 +108,7 @@ fn environment_in_the_order_of_the_kubelet() {
     let cases = [
         ("RATE", Some("0.1")),
         ("HOME", Some("/home/ada")),
+        ("TRAINYARD_BEAT", Some("/beats/uid-1")),
         ("KEY_TOKEN", Some("hush")),
         ("EARLY", Some("$(LATE)")),
         ("LATE", Some("later")),

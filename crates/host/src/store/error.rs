@@ -90,6 +90,12 @@ pub enum StoreError {
         #[source]
         source: io::Error,
     },
+    /// The engine of the run refused what it was asked for.
+    #[error("{message}")]
+    Refused {
+        /// Why.
+        message: String,
+    },
     /// The job never ran.
     #[error("no run of job `{job}` in `{}`", root.display())]
     NoSuchJob {
@@ -134,6 +140,7 @@ impl StoreError {
             Self::NotRunning { .. } | Self::NoSuchJob { .. } => {
                 "`trainyard ps` lists all runs".to_owned()
             }
+            Self::Refused { .. } => return None,
         })
     }
 
