@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeMap, ops::RangeInclusive};
 
-use trainyard_stacks::process::{Process, State};
+use crate::process::{Process, State};
 
 /// Programs that start another and wait for it.
 const WRAPPERS: [&str; 20] = [
@@ -128,7 +128,7 @@ fn may_be_rank(process: &Process) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use trainyard_stacks::process::IoBytes;
+    use crate::process::IoBytes;
 
     use super::*;
 
