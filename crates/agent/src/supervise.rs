@@ -3,7 +3,8 @@
 //! # Flow
 //! [`supervise`] starts the program, passes signals on to it, reaps what it leaves, and ends with its exit code. Where the pod carries settings
 //! ([`trainyard_core::launch::supervise`]), it is also a member of a gang: it reports to the supervisor that leads, and stops and starts the
-//! program as that orders. The one that leads forwards the orders of the operator, over one connection for each job.
+//! program as that orders. The one that leads forwards the orders of the operator, over one connection for each job. It also watches whether
+//! the gang trains, from what programs print and from what their processes do, and reports a hang to the operator.
 //!
 //! # Guarantees
 //! - Training is never prevented: with settings that cannot be used, the program runs as without a supervisor.
@@ -19,7 +20,9 @@
 mod channel;
 mod descriptors;
 mod dial;
+mod evidence;
 mod frame;
+mod lines;
 mod members;
 mod outgoing;
 mod processes;
@@ -28,7 +31,9 @@ mod seldom;
 mod settings;
 mod shared_memory;
 mod signals;
+mod signs;
 mod supervisor;
+mod watching;
 
 use std::{
     ffi::OsString,
@@ -45,18 +50,22 @@ use rustls::{ClientConnection, pki_types::ServerName};
 use trainyard_core::{
     barrier::{Leader, MAX_MEMBERS, Member},
     launch::{agent::SERVER_NAME, supervise::OperatorAddress},
+    spec::WatchMode,
 };
 
 use self::{
     descriptors::Descriptors,
     dial::Dialer,
+    evidence::Evidence,
     frame::{Frame, Kind},
+    lines::Lines,
     members::Members,
     outgoing::{Outgoing, Secure},
     program::{Event, Program},
     settings::Setup,
     signals::Signals,
-    supervisor::{Lead, Route, Supervisor},
+    supervisor::{Lead, Reporting, Route, Supervisor},
+    watching::Watching,
 };
 use crate::{
     identity::{Identity, operator_config},
@@ -135,6 +144,12 @@ fn prepare(
             let lead = Lead {
                 leader: Leader::new(settings.job.clone(), setup.limits(), now),
                 members: Members::new(listener, server),
+                watching: Watching::new(
+                    &settings.job,
+                    settings.watch,
+                    settings.ranks,
+                    settings.slot,
+                ),
                 operator: Outgoing::new(
                     "no connection to the operator",
                     dialer,
@@ -148,8 +163,19 @@ fn prepare(
         }
     };
     let member = Member::new(setup.member(), now);
-    let program = Program::new(words, descriptors);
-    Ok(move |signals| Supervisor::new(origin, member, route, lead, program, signals))
+    // Where nothing is watched the program has the streams of the container, and nothing is copied.
+    let (lines, reporting) = if settings.watch.mode == WatchMode::Off {
+        (None, None)
+    } else {
+        let cannot = |error| format!("cannot start a thread: {error}");
+        let lines = Lines::start().map_err(cannot)?;
+        let evidence = Evidence::start(settings.ranks).map_err(cannot)?;
+        let job = settings.job.clone();
+        let reporting = Reporting::new(job, settings.slot, settings.ranks, evidence);
+        (Some(lines), Some(reporting))
+    };
+    let program = Program::new(words, descriptors, lines);
+    Ok(move |signals| Supervisor::new(origin, member, route, lead, program, reporting, signals))
 }
 
 /// The TLS side of a connection to the leader.
@@ -186,7 +212,7 @@ fn read_token(path: &str) -> io::Result<Vec<u8>> {
 
 /// Runs the program as the first process of any container does.
 fn run_alone(words: &[OsString], mut signals: Signals) -> i32 {
-    let mut program = Program::new(words, Descriptors::default());
+    let mut program = Program::new(words, Descriptors::default(), None);
     program.start_alone();
     let origin = Instant::now();
     loop {

@@ -1,13 +1,12 @@
 //! Evidence from outside about ranks that are silent: what the kernel and the memory of their processes show.
 //!
-//! Owns which process of a pod is which rank, and how it is read. What follows from it is
+//! Owns when they are looked at; which process of a pod is which rank, and how it is read, is [`ranks`]'. What follows from it is
 //! [`trainyard_core::watch`]'s. A thread of its own reads, because a machine under load may take longer for it than output can
 //! wait.
 //!
-//! Invariants: one request is in work at a time, and one more waits. What is read of a pod is bounded by [`MOST_PROCESSES`].
+//! Invariants: one request is in work at a time, and one more waits. What is read of a pod is bounded.
 
 mod stacks;
-mod tree;
 
 use std::{
     io,
@@ -18,27 +17,15 @@ use std::{
         mpsc::{Receiver, Sender, SyncSender, channel, sync_channel},
     },
     thread,
-    time::Duration,
 };
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use trainyard_core::watch::{ProcessState, Signal, Stack, Usage};
-use trainyard_stacks::{
-    Stacks,
-    digest::{Digest, own_frame},
-    process::{Process, State},
-    waits::{Wait, wait_of},
-};
+use trainyard_stacks::ranks::{self, RankState};
 
-use self::tree::Tree;
 use crate::HostError;
 
 pub(crate) use stacks::{PodToRead, ToRead, read as read_stacks};
-
-/// Most processes of one pod that are looked at.
-const MOST_PROCESSES: usize = 1_024;
-/// A clock tick of `/proc`: 100 in a second wherever Linux runs ranks.
-const TICK: Duration = Duration::from_millis(10);
 
 /// A pod whose ranks are to be looked at.
 #[derive(Clone, Debug)]
@@ -147,56 +134,33 @@ fn work(to_do: &Receiver<Request>, done: &Sender<Evidence>, bell: &EventFd) {
 
 /// What is seen of the ranks of one pod.
 fn look(pod: &PodProcesses, stacks: bool) -> Vec<RankEvidence> {
-    let tree = Tree::below(pod.first, MOST_PROCESSES);
-    let ranks = tree.ranks(pod.ranks.as_ref()).into_iter();
-    let seen = ranks.filter_map(|(rank, at)| {
-        let process = tree.process(at)?;
-        let mut signals = vec![usage(&tree, at, process)?];
-        if stacks {
-            signals.extend(stack(process));
-        }
-        Some(RankEvidence {
-            rank,
+    let looks = ranks::look(pod.first, pod.ranks.as_ref(), stacks).into_iter();
+    let seen = looks.map(|look| {
+        let stack = look.stack.map(|stack| {
+            Signal::Stack(Stack {
+                digest: stack.digest,
+                place: stack.place,
+                in_collective: stack.in_collective,
+            })
+        });
+        let usage = Signal::Usage(Usage {
+            cpu: look.cpu,
+            io_bytes: look.io_bytes,
+            // The pods of one machine share its interfaces.
+            network_bytes: None,
+            state: match look.state {
+                RankState::Running => ProcessState::Running,
+                RankState::Sleeping => ProcessState::Sleeping,
+                RankState::DiskWait => ProcessState::DiskWait,
+                RankState::Stopped => ProcessState::Stopped,
+            },
+            wait_channel: look.wait_channel,
+        });
+        RankEvidence {
+            rank: look.rank,
             key: pod.key,
-            signals,
-        })
+            signals: [usage].into_iter().chain(stack).collect(),
+        }
     });
     seen.collect()
-}
-
-/// What a rank used, with its workers; nothing where it has ended.
-fn usage(tree: &Tree, at: usize, process: &Process) -> Option<Signal> {
-    let state = match process.state {
-        State::Running => ProcessState::Running,
-        State::DiskWait => ProcessState::DiskWait,
-        State::Stopped | State::Traced => ProcessState::Stopped,
-        State::Zombie => return None,
-        State::Sleeping | State::Other(_) => ProcessState::Sleeping,
-    };
-    let (ticks, io_bytes) = tree.used(at);
-    let main = process.task(process.id);
-    Some(Signal::Usage(Usage {
-        cpu: TICK.saturating_mul(u32::try_from(ticks).unwrap_or(u32::MAX)),
-        io_bytes,
-        // The pods of one machine share its interfaces.
-        network_bytes: None,
-        state,
-        wait_channel: main.and_then(|main| main.wait_channel.clone()),
-    }))
-}
-
-/// Where the main thread of a rank is, where it runs a Python that can be read.
-fn stack(process: &Process) -> Option<Signal> {
-    let stacks = Stacks::of(process.id).ok()?;
-    let main = stacks.into_iter().find(|stack| stack.main)?;
-    let place = own_frame(&main.frames).map(|frame| match frame.line {
-        Some(line) => format!("{}:{line}", frame.file),
-        None => frame.file.clone(),
-    });
-    let wait = wait_of(&main.frames, process.task(process.id));
-    Some(Signal::Stack(Stack {
-        digest: Digest::of(&main.frames).0,
-        place,
-        in_collective: matches!(wait, Wait::Collective { .. } | Wait::Device { .. }),
-    }))
 }

@@ -25,6 +25,7 @@ pub mod python;
 
 pub mod digest;
 pub mod fold;
+pub mod ranks;
 pub mod waits;
 
 #[doc(hidden)]

@@ -85,6 +85,10 @@ impl Channel {
 
     /// Sends a frame now or when the socket takes it, unless a newer one of its kind comes before.
     pub(crate) fn send(&mut self, kind: Kind, content: Vec<u8>) {
+        if content.len() > kind.bound() {
+            // The other side would close the connection for it.
+            return;
+        }
         let frame = Frame::new(kind, content);
         match self.waiting.iter_mut().find(|one| one.kind == kind) {
             Some(older) => *older = frame,

@@ -1,7 +1,7 @@
 //! The frames between supervisors, and between the leader and the operator: length, kind, content.
 //!
-//! Owns the kinds and their bounds. The content of each is a message of [`trainyard_core::barrier`]; the operator reads and writes the same
-//! frames. A frame whose length is too large for its kind is refused before its content is kept.
+//! Owns the kinds and their bounds. The content is a message of [`trainyard_core::barrier`], or what the leader's watch is about
+//! ([`super::signs`]); the operator reads and writes the same frames. A frame whose length is too large for its kind is refused before its content is kept.
 
 use trainyard_core::barrier::MAX_MESSAGE;
 
@@ -9,6 +9,8 @@ use trainyard_core::barrier::MAX_MESSAGE;
 const LENGTH: usize = 4;
 /// A message with few fields: a report, a command, a response.
 const SMALL: usize = 4 * 1024;
+/// What was seen of all ranks of a pod.
+const EVIDENCE: usize = 256 * 1024;
 
 /// What a frame carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +19,12 @@ pub(crate) enum Kind {
     Hello,
     /// From the leader to a member: `Envelope<LeaderMessage>`.
     Command,
+    /// From a member to the leader: signs of progress that its program printed.
+    Signs,
+    /// From the leader to a member: what it wants to know of its ranks.
+    Question,
+    /// From a member to the leader: the answer.
+    Evidence,
     /// From the leader to the operator, first: the token of its pod.
     Token,
     /// From the leader to the operator: `Envelope<Summary>`.
@@ -30,6 +38,9 @@ impl Kind {
         match self {
             Self::Hello => b'H',
             Self::Command => b'C',
+            Self::Signs => b'G',
+            Self::Question => b'Q',
+            Self::Evidence => b'E',
             Self::Token => b'T',
             Self::Summary => b'S',
             Self::Operator => b'O',
@@ -40,6 +51,9 @@ impl Kind {
         let all = [
             Self::Hello,
             Self::Command,
+            Self::Signs,
+            Self::Question,
+            Self::Evidence,
             Self::Token,
             Self::Summary,
             Self::Operator,
@@ -48,9 +62,10 @@ impl Kind {
     }
 
     /// Bytes of its content, at most.
-    fn bound(self) -> usize {
+    pub(crate) fn bound(self) -> usize {
         match self {
-            Self::Hello | Self::Command => SMALL,
+            Self::Hello | Self::Command | Self::Signs | Self::Question => SMALL,
+            Self::Evidence => EVIDENCE,
             Self::Token | Self::Summary | Self::Operator => MAX_MESSAGE,
         }
     }

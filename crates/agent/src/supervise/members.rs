@@ -16,12 +16,16 @@ use std::{
 
 use nix::poll::PollFlags;
 use rustls::{ServerConfig, ServerConnection};
-use trainyard_core::barrier::{ConnectionId, Envelope, Hello, MAX_MEMBERS};
+use trainyard_core::{
+    barrier::{ConnectionId, Envelope, Hello, MAX_MEMBERS},
+    spec::Slot,
+};
 
 use super::{
     channel::Channel,
     frame::{Frame, Kind},
     seldom::Seldom,
+    signs::Report,
 };
 use crate::{
     guests::{Guests, Place},
@@ -45,6 +49,12 @@ pub(crate) enum News {
         connection: ConnectionId,
         envelope: Envelope<Hello>,
     },
+    /// Signs of its ranks.
+    Signs {
+        connection: ConnectionId,
+        slot: Slot,
+        report: Report,
+    },
     /// The connection is over.
     Gone { connection: ConnectionId },
 }
@@ -55,7 +65,7 @@ struct Guest {
     place: Option<Place>,
     until: Duration,
     /// The pod of its first report.
-    uid: Option<String>,
+    pod: Option<(String, Slot)>,
 }
 
 /// All connections, and the socket that accepts them.
@@ -88,6 +98,17 @@ impl Members {
         if let Some(guest) = self.all.get_mut(&connection) {
             guest.channel.send(kind, content);
         }
+    }
+
+    /// How many connections there are.
+    pub(crate) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Those that have reported.
+    pub(crate) fn connections(&self) -> impl Iterator<Item = ConnectionId> {
+        let reported = self.all.iter().filter(|(_, guest)| guest.pod.is_some());
+        reported.map(|(number, _)| *number)
     }
 
     /// Closes a connection.
@@ -141,7 +162,7 @@ impl Members {
                             channel: Channel::new(tls, socket, now)?,
                             place: Some(place),
                             until: now + REPORT_WITHIN,
-                            uid: None,
+                            pod: None,
                         })
                     });
                     match guest {
@@ -181,7 +202,7 @@ impl Members {
             }
         }
         if let Some(why) = over {
-            if guest.uid.is_none() {
+            if guest.pod.is_none() {
                 self.seldom.log(REFUSED, &why);
             }
             self.all.remove(&connection);
@@ -193,13 +214,22 @@ impl Members {
 
 impl Guest {
     fn take(&mut self, connection: ConnectionId, frame: &Frame) -> Result<News, String> {
-        if frame.kind != Kind::Hello {
-            return Err("it sent a frame that is not for a leader".to_owned());
+        match (frame.kind, &self.pod) {
+            (Kind::Hello, _) => {}
+            (Kind::Signs | Kind::Evidence, Some((_, slot))) => {
+                return Ok(News::Signs {
+                    connection,
+                    slot: *slot,
+                    report: Report::decode(&frame.content)?,
+                });
+            }
+            _ => return Err("it sent a frame that is not for a leader".to_owned()),
         }
         let envelope =
             Envelope::<Hello>::decode(&frame.content).map_err(|error| error.to_string())?;
-        let uid = &envelope.message.uid;
-        if self.uid.get_or_insert_with(|| uid.clone()) != uid {
+        let Hello { uid, slot, .. } = &envelope.message;
+        let (known, of) = self.pod.get_or_insert_with(|| (uid.clone(), *slot));
+        if (&*known, &*of) != (uid, slot) {
             return Err("it reported for two pods".to_owned());
         }
         self.place = None;

@@ -14,7 +14,8 @@ use std::{
     io,
     os::unix::process::CommandExt as _,
     path::Path,
-    process::Command,
+    process::{Command, Stdio},
+    thread,
     time::{Duration, SystemTime},
 };
 
@@ -26,6 +27,7 @@ use trainyard_core::{
 
 use super::{
     descriptors::Descriptors,
+    lines::Lines,
     processes::{self, Reaped},
     shared_memory,
 };
@@ -41,6 +43,10 @@ const KILL_WITHIN: Duration = Duration::from_secs(3);
 const ROUND: Duration = Duration::from_millis(20);
 /// The same once it was reported that the program cannot be stopped.
 const SLOW_ROUND: Duration = Duration::from_secs(1);
+/// How long the last output of a stopped program is waited for before the next attempt starts.
+const DRAIN_WITHIN: Duration = Duration::from_secs(1);
+/// The same before this process ends.
+const DRAIN_AT_END: Duration = Duration::from_secs(5);
 /// The exit code of shells for a program that does not exist.
 const NOT_FOUND: i32 = 127;
 
@@ -87,20 +93,29 @@ pub(crate) struct Program {
     running: Option<Running>,
     stop: Option<Stop>,
     events: VecDeque<Event>,
-    alone: bool,
+    /// Since when nothing is left.
+    alone_since: Option<Duration>,
+    /// Where its output is read.
+    lines: Option<Lines>,
 }
 
 impl Program {
     /// A program that is not started yet.
-    pub(crate) fn new(words: &[OsString], descriptors: Descriptors) -> Self {
+    pub(crate) fn new(words: &[OsString], descriptors: Descriptors, lines: Option<Lines>) -> Self {
         Self {
             words: words.to_vec(),
             descriptors,
             running: None,
             stop: None,
             events: VecDeque::new(),
-            alone: true,
+            alone_since: None,
+            lines,
         }
+    }
+
+    /// Where its output is read.
+    pub(crate) fn lines(&self) -> Option<&Lines> {
+        self.lines.as_ref()
     }
 
     /// Starts it as `attempt`, in a group of its own. A program that cannot be started has ended with code 127.
@@ -138,11 +153,17 @@ impl Program {
         let mut command = Command::new(program);
         command.args(arguments).process_group(0);
         change(&mut command);
+        if let Some(lines) = &self.lines {
+            let [stdout, stderr] = lines.open(attempt)?;
+            command
+                .stdout(Stdio::from(stdout))
+                .stderr(Stdio::from(stderr));
+        }
         let began = SystemTime::now();
         // Reaped with all others, so the handle is not needed.
         let child = self.descriptors.with_own_limit(|| command.spawn())?;
         let pid = Pid::from_raw(i32::try_from(child.id()).unwrap_or(i32::MAX));
-        self.alone = false;
+        self.alone_since = None;
         self.running = Some(Running {
             attempt,
             pid,
@@ -210,10 +231,13 @@ impl Program {
     pub(crate) fn end_all(&mut self) {
         for _ in 0..50 {
             if self.reap() {
-                return;
+                break;
             }
             processes::signal_all(Signal::SIGKILL);
-            std::thread::sleep(ROUND);
+            thread::sleep(ROUND);
+        }
+        if let Some(lines) = &self.lines {
+            lines.drain(DRAIN_AT_END);
         }
     }
 
@@ -224,10 +248,16 @@ impl Program {
 
     /// Reaps what has ended, and goes on with a stop.
     pub(crate) fn step(&mut self, now: Duration) -> Vec<Event> {
-        self.alone = self.reap();
-        if self.alone {
-            self.finish();
+        if self.reap() {
+            let since = *self.alone_since.get_or_insert(now);
+            let drained = self.lines.as_ref().is_none_or(Lines::is_drained);
+            if drained || now.saturating_sub(since) >= DRAIN_WITHIN {
+                self.finish();
+            } else if let Some(stop) = &mut self.stop {
+                stop.next = now + ROUND;
+            }
         } else {
+            self.alone_since = None;
             self.go_on(now);
         }
         self.events.drain(..).collect()

@@ -15,23 +15,38 @@ use nix::{
     poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::signal::Signal,
 };
-use trainyard_core::barrier::{
-    ConnectionId, Envelope, Leader, LeaderAction, LeaderMessage, Member, MemberAction,
-    OperatorMessage, ProgramExit,
+use trainyard_core::{
+    barrier::{
+        ConnectionId, Envelope, Leader, LeaderAction, LeaderMessage, Member, MemberAction,
+        OperatorMessage, ProgramExit,
+    },
+    launch::supervise::SupervisedRanks,
+    spec::Slot,
 };
 
 use super::{
     POLL_AGAIN,
-    frame::Kind,
+    evidence::Evidence,
+    frame::{Frame, Kind},
     members::{self, Members},
     outgoing::{self, Outgoing},
     program::{Event, Program},
     signals::Signals,
+    signs::{Question, Report, Sign},
+    watching::Watching,
 };
 use crate::log_message;
 
 /// The connection of the leader's own supervisor.
 const OWN: ConnectionId = 0;
+/// Between two reports of signs, for each pod of the gang, and its bounds. The watch learns the rhythm of steps from when
+/// reports arrive, so the shortest must be well below `hang-floor`.
+const REPORT_EACH: Duration = Duration::from_millis(8);
+const REPORT_LEAST: Duration = Duration::from_millis(250);
+const REPORT_MOST: Duration = Duration::from_secs(2);
+/// With more members than this, a round takes at least [`ROUND`], so that a poll of all of them is worth it.
+const MANY_MEMBERS: usize = 128;
+const ROUND: Duration = Duration::from_millis(5);
 /// The exit code of shells for a process that SIGTERM ended.
 const TERMINATED: i32 = 128 + Signal::SIGTERM as i32;
 
@@ -51,6 +66,50 @@ pub(crate) struct Lead {
     pub(crate) leader: Leader,
     pub(crate) members: Members,
     pub(crate) operator: Outgoing,
+    pub(crate) watching: Option<Watching>,
+}
+
+/// What a member reports to the leader's watch.
+pub(crate) struct Reporting {
+    pub(crate) job: String,
+    pub(crate) slot: Slot,
+    pub(crate) ranks: SupervisedRanks,
+    pub(crate) evidence: Evidence,
+    /// Between two reports of what the program prints.
+    gap: Duration,
+    /// When the next one may be sent.
+    next: Duration,
+    has_news: bool,
+    /// The leader does not know yet which ranks this pod holds.
+    greets: bool,
+}
+
+impl Reporting {
+    pub(crate) fn new(job: String, slot: Slot, ranks: SupervisedRanks, evidence: Evidence) -> Self {
+        let pods = ranks.all / ranks.count.max(1);
+        Self {
+            job,
+            slot,
+            ranks,
+            evidence,
+            // A leader reads at most a few hundred of them in a second, however large the gang is.
+            gap: (REPORT_EACH * pods).clamp(REPORT_LEAST, REPORT_MOST),
+            next: Duration::ZERO,
+            has_news: false,
+            greets: false,
+        }
+    }
+
+    fn report(&self, attempt: u32, asked: Option<u32>, signs: Vec<Sign>) -> Report {
+        Report {
+            job: self.job.clone(),
+            attempt,
+            first: self.ranks.first,
+            count: self.ranks.count,
+            asked,
+            signs,
+        }
+    }
 }
 
 enum Action {
@@ -61,6 +120,7 @@ enum Action {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ready {
     Signal,
+    Report,
     Outgoing,
     Listener,
     Member(ConnectionId),
@@ -73,6 +133,7 @@ pub(crate) struct Supervisor {
     route: Route,
     lead: Option<Box<Lead>>,
     program: Program,
+    reporting: Option<Reporting>,
     signals: Signals,
     actions: VecDeque<Action>,
     /// The pod is being deleted.
@@ -87,6 +148,7 @@ impl Supervisor {
         route: Route,
         lead: Option<Box<Lead>>,
         program: Program,
+        reporting: Option<Reporting>,
         signals: Signals,
     ) -> Self {
         let (member, first) = member;
@@ -96,6 +158,7 @@ impl Supervisor {
             route,
             lead,
             program,
+            reporting,
             signals,
             actions: first.into_iter().map(Action::Member).collect(),
             leaving: false,
@@ -114,6 +177,11 @@ impl Supervisor {
                 self.serve(one, now);
             }
             self.tick(now);
+            // The first frame of a connection is the member's own report.
+            self.act(now);
+            self.report_signs(now);
+            self.report_evidence(now);
+            self.watch(now);
             self.act(now);
             self.leave_if_due();
             if let Some(code) = self.exit {
@@ -162,7 +230,7 @@ impl Supervisor {
             return;
         };
         match ready {
-            Ready::Signal | Ready::Outgoing => {}
+            Ready::Signal | Ready::Report | Ready::Outgoing => {}
             Ready::Listener => lead.members.accept(now),
             Ready::Member(connection) => {
                 for news in lead.members.read(connection, now) {
@@ -171,8 +239,20 @@ impl Supervisor {
                             connection,
                             envelope,
                         } => {
+                            if let Some(watching) = &mut lead.watching {
+                                watching.take_hello(&envelope.message, now);
+                            }
                             let actions = lead.leader.receive_hello(connection, &envelope, now);
                             self.actions.extend(actions.into_iter().map(Action::Leader));
+                        }
+                        members::News::Signs {
+                            connection,
+                            slot,
+                            report,
+                        } => {
+                            if let Some(watching) = &mut lead.watching {
+                                watching.take(connection, slot, report, now);
+                            }
                         }
                         members::News::Gone { connection } => lead.leader.member_gone(connection),
                     }
@@ -189,31 +269,43 @@ impl Supervisor {
     }
 
     fn step_route(&mut self, now: Duration) {
+        let mut connected = false;
         match &mut self.route {
             Route::Remote(outgoing) => {
                 for news in outgoing.step(now) {
                     let actions = match news {
-                        outgoing::News::Opened => self.member.connected(now),
-                        outgoing::News::Lost => self.member.disconnected(),
-                        outgoing::News::Frame(frame) => {
-                            match Envelope::<LeaderMessage>::decode(&frame.content) {
-                                Ok(envelope) if frame.kind == Kind::Command => {
-                                    self.member.receive(&envelope, now)
-                                }
-                                // Not from a leader of ours.
-                                _ => self.member.disconnected(),
-                            }
+                        outgoing::News::Opened => {
+                            connected = true;
+                            self.member.connected(now)
                         }
+                        outgoing::News::Lost => self.member.disconnected(),
+                        outgoing::News::Frame(frame) => match read_frame(&frame) {
+                            Some(FromLeader::Message(envelope)) => {
+                                self.member.receive(&envelope, now)
+                            }
+                            Some(FromLeader::Question(question)) => {
+                                if let Some(reporting) = &self.reporting {
+                                    reporting.evidence.ask(question);
+                                }
+                                Vec::new()
+                            }
+                            // Not from a leader of ours.
+                            None => self.member.disconnected(),
+                        },
                     };
                     self.actions.extend(actions.into_iter().map(Action::Member));
                 }
             }
             Route::Own { connect_at } => {
                 if connect_at.take_if(|at| now >= *at).is_some() {
+                    connected = true;
                     let actions = self.member.connected(now);
                     self.obey(actions);
                 }
             }
+        }
+        if connected && let Some(reporting) = &mut self.reporting {
+            reporting.greets = true;
         }
     }
 
@@ -239,6 +331,75 @@ impl Supervisor {
         }
         actions.extend(lead.leader.tick(now));
         self.actions.extend(actions.into_iter().map(Action::Leader));
+    }
+
+    /// Reports what the program has printed, where it is time.
+    fn report_signs(&mut self, now: Duration) {
+        let (Some(reporting), Some(lines)) = (&mut self.reporting, self.program.lines()) else {
+            return;
+        };
+        reporting.has_news = lines.has_news();
+        let due = reporting.has_news && now >= reporting.next;
+        if !due && !reporting.greets {
+            return;
+        }
+        reporting.has_news = false;
+        reporting.greets = false;
+        reporting.next = now + reporting.gap;
+        let attempt = self.member.attempt();
+        let signals = lines.take(attempt);
+        let signs = signals.iter().filter_map(Sign::printed).collect();
+        let report = reporting.report(attempt, None, signs);
+        self.send_report(Kind::Signs, report, now);
+    }
+
+    /// Reports what was seen of the ranks, where it was asked for.
+    fn report_evidence(&mut self, now: Duration) {
+        while let Some(reporting) = &mut self.reporting
+            && let Some((question, signs)) = reporting.evidence.take()
+        {
+            let asked = Some(question.number);
+            let report = reporting.report(question.attempt, asked, signs);
+            self.send_report(Kind::Evidence, report, now);
+        }
+    }
+
+    fn send_report(&mut self, kind: Kind, report: Report, now: Duration) {
+        match (&mut self.route, &mut self.lead, &self.reporting) {
+            (Route::Remote(outgoing), _, _) => outgoing.send(kind, report.encode()),
+            (Route::Own { .. }, Some(lead), Some(reporting)) => {
+                if let Some(watching) = &mut lead.watching {
+                    watching.take(OWN, reporting.slot, report, now);
+                }
+            }
+            (Route::Own { .. }, _, _) => {}
+        }
+    }
+
+    /// Looks whether the gang still trains, where it is time.
+    fn watch(&mut self, now: Duration) {
+        let Some(lead) = &mut self.lead else {
+            return;
+        };
+        let Some(watching) = &mut lead.watching else {
+            return;
+        };
+        let connections = lead.members.connections().chain([OWN]);
+        let outcome = watching.step(&lead.leader, connections, now);
+        if let Some(question) = outcome.ask {
+            let connections: Vec<ConnectionId> = lead.members.connections().collect();
+            for connection in connections {
+                lead.members
+                    .send(connection, Kind::Question, question.encode());
+            }
+            if let Some(reporting) = &self.reporting {
+                reporting.evidence.ask(question);
+            }
+        }
+        if let Some(hang) = outcome.hang {
+            let actions = lead.leader.report_hang(hang, now);
+            self.actions.extend(actions.into_iter().map(Action::Leader));
+        }
     }
 
     /// Carries out what the machines want, until they want nothing more.
@@ -268,6 +429,9 @@ impl Supervisor {
                     }
                 }
                 (Route::Own { .. }, Some(lead)) => {
+                    if let Some(watching) = &mut lead.watching {
+                        watching.take_hello(&envelope.message, now);
+                    }
                     let actions = lead.leader.receive_hello(OWN, &envelope, now);
                     self.actions.extend(actions.into_iter().map(Action::Leader));
                 }
@@ -323,6 +487,16 @@ impl Supervisor {
         let mut wanted: Vec<(Ready, BorrowedFd<'_>, PollFlags)> =
             vec![(Ready::Signal, self.signals.as_fd(), PollFlags::POLLIN)];
         let mut due = vec![self.member.wake_at(), self.program.wake_at()];
+        if let Some(reporting) = &self.reporting {
+            let evidence = reporting.evidence.as_fd();
+            wanted.push((Ready::Report, evidence, PollFlags::POLLIN));
+            let waits = reporting.has_news.then_some(reporting.next);
+            due.push(waits);
+            // What waits for its time wakes nobody again.
+            let lines = self.program.lines().filter(|_| waits.is_none());
+            let lines = lines.map(|lines| (Ready::Report, lines.as_fd(), PollFlags::POLLIN));
+            wanted.extend(lines);
+        }
         match &self.route {
             Route::Remote(peer) => {
                 let all = peer.wanted().into_iter().flatten();
@@ -338,7 +512,11 @@ impl Supervisor {
                 lead.operator.wake_at(),
                 lead.leader.wake_at(),
                 lead.members.wake_at(),
+                lead.watching.as_ref().and_then(Watching::wake_at),
             ]);
+            if lead.members.len() > MANY_MEMBERS {
+                thread::sleep(ROUND);
+            }
             let listener = lead.members.accepting();
             wanted.extend(listener.map(|fd| (Ready::Listener, fd, PollFlags::POLLIN)));
             let members = lead.members.wanted();
@@ -366,5 +544,23 @@ impl Supervisor {
         let ready = wanted.iter().zip(&polled);
         let ready = ready.filter(|(_, polled)| polled.any().unwrap_or(false));
         Ok(ready.map(|((ready, ..), _)| *ready).collect())
+    }
+}
+
+/// What a leader sends.
+enum FromLeader {
+    Message(Envelope<LeaderMessage>),
+    Question(Question),
+}
+
+fn read_frame(frame: &Frame) -> Option<FromLeader> {
+    match frame.kind {
+        Kind::Command => Envelope::decode(&frame.content)
+            .ok()
+            .map(FromLeader::Message),
+        Kind::Question => Question::decode(&frame.content)
+            .ok()
+            .map(FromLeader::Question),
+        _ => None,
     }
 }

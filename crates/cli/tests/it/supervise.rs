@@ -6,6 +6,7 @@
 )]
 
 mod gang;
+mod hang;
 mod operator;
 mod peers;
 mod plain;
@@ -28,7 +29,7 @@ use crate::agent::{open_folder, write_identity};
 const JOB: &str = "job-uid";
 const TOKEN: &str = "token-of-the-leader";
 /// Every wait ends after this.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 const LOOK: Duration = Duration::from_millis(10);
 
 fn worker(index: u32) -> Slot {

@@ -7,10 +7,11 @@ use std::{collections::BTreeMap, ops::RangeInclusive};
 use trainyard_stacks::{
     Error, Stacks, ThreadStack,
     process::{Process, State, Task},
+    ranks::{MOST_PROCESSES, TICK, Tree},
     waits::{Wait, wait_of},
 };
 
-use super::{MOST_PROCESSES, PodProcesses, TICK, tree::Tree};
+use super::PodProcesses;
 use crate::stacks::{MissingRank, RankStacks, RunStacks, StackFrame, ThreadState};
 
 /// Most threads that are kept of one rank.

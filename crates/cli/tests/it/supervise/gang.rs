@@ -6,8 +6,8 @@ use trainyard_core::barrier::StopHow;
 
 use super::{Gang, Supervised, lives, operator::Operator, send_signal, until};
 
-/// Prints its attempt and its own number, then runs until it is ended.
-const RUNS: &str = "echo attempt $TRAINYARD_ATTEMPT; echo pid $$; echo settings ${TRAINYARD_SUPERVISE-none}; exec sleep 300";
+/// Prints its own number and its attempt, then runs until it is ended.
+const RUNS: &str = "echo pid $$; echo attempt $TRAINYARD_ATTEMPT; echo settings ${TRAINYARD_SUPERVISE-none}; exec sleep 300";
 
 fn in_attempt(pods: &[Supervised], attempt: u32) -> bool {
     pods.iter()

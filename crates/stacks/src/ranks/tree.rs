@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeMap, ops::RangeInclusive};
 
-use trainyard_stacks::process::{Process, State};
+use crate::process::{Process, State};
 
 /// Programs that start another and wait for it.
 const WRAPPERS: [&str; 20] = [
@@ -33,7 +33,7 @@ const WRAPPERS: [&str; 20] = [
 
 /// The processes below one.
 #[derive(Debug, Default)]
-pub(super) struct Tree {
+pub struct Tree {
     /// In the order of their depth.
     processes: Vec<Process>,
     /// The place of the parent of each; none for those at the top.
@@ -42,7 +42,7 @@ pub(super) struct Tree {
 
 impl Tree {
     /// Those below `first`, which is not one of them, at most `most`.
-    pub(super) fn below(first: u32, most: usize) -> Self {
+    pub fn below(first: u32, most: usize) -> Self {
         let mut tree = Self::default();
         let Ok(first) = Process::read(first) else {
             return tree;
@@ -72,12 +72,13 @@ impl Tree {
         self.parents.push(parent);
     }
 
-    pub(super) fn process(&self, at: usize) -> Option<&Process> {
+    /// The process at a place.
+    pub fn process(&self, at: usize) -> Option<&Process> {
         self.processes.get(at)
     }
 
     /// The place of the process of each rank of a pod that should hold `held`.
-    pub(super) fn ranks(&self, held: Option<&RangeInclusive<u32>>) -> BTreeMap<u32, usize> {
+    pub fn ranks(&self, held: Option<&RangeInclusive<u32>>) -> BTreeMap<u32, usize> {
         let mut found = BTreeMap::new();
         for (at, process) in self.processes.iter().enumerate() {
             // The first in this order is the topmost.
@@ -98,7 +99,7 @@ impl Tree {
     }
 
     /// Clock ticks and bytes of a process and of all below it.
-    pub(super) fn used(&self, top: usize) -> (u64, u64) {
+    pub fn used(&self, top: usize) -> (u64, u64) {
         let mut counted = vec![false; self.processes.len()];
         let (mut ticks, mut bytes) = (0_u64, 0_u64);
         for (at, process) in self.processes.iter().enumerate() {
@@ -128,7 +129,7 @@ fn may_be_rank(process: &Process) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use trainyard_stacks::process::IoBytes;
+    use crate::process::IoBytes;
 
     use super::*;
 
