@@ -396,7 +396,7 @@ mod tests {
                 "trainyard" | "trainyard-tools" => continue,
                 "trainyard-core" | "trainyard-smoke" | "trainyard-stacks" | "xtask" => &[],
                 // The stacks are no adapter: they know of no job.
-                "trainyard-host" => &["trainyard-core", "trainyard-stacks"],
+                "trainyard-agent" | "trainyard-host" => &["trainyard-core", "trainyard-stacks"],
                 _ => &["trainyard-core"],
             };
             assert_eq!(*allowed, most, "{name}");

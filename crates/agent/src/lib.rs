@@ -21,6 +21,8 @@
 #![forbid(unsafe_code)]
 
 mod children;
+#[doc(hidden)]
+pub mod feed;
 mod frame;
 mod guests;
 mod identity;

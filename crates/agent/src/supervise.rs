@@ -233,6 +233,32 @@ fn run_alone(words: &[OsString], mut signals: Signals) -> i32 {
     }
 }
 
+/// Reads frames from `bytes`, which arrive in pieces, and their content; returns how many there were, and whether one was refused.
+///
+/// # Panics
+///
+/// Where more is kept than a frame may have.
+pub(crate) fn feed_frames(bytes: &[u8], piece: usize) -> (usize, bool) {
+    let mut waiting = Vec::new();
+    let mut count = 0;
+    for part in bytes.chunks(piece) {
+        waiting.extend(part);
+        loop {
+            match Frame::take(&mut waiting) {
+                Ok(Some(frame)) => {
+                    assert!(frame.content.len() <= frame.kind.bound(), "{frame:?}");
+                    members::feed(&frame);
+                    count += 1;
+                }
+                Ok(None) => break,
+                // The connection is closed.
+                Err(_) => return (count, true),
+            }
+        }
+    }
+    (count, false)
+}
+
 fn chain(error: &dyn std::error::Error) -> String {
     match error.source() {
         Some(cause) => format!("{error}: {cause}"),

@@ -30,6 +30,11 @@ const PIECE: usize = 64 * 1024;
 const PIECES: usize = 16;
 /// What a pipe holds while this process is not on a processor; the kernel may grant less.
 const PIPE: i32 = 1024 * 1024;
+/// Between two pieces of a stream in which one follows the other: a program that writes line by line would wake the copy for each. The pipe
+/// holds what comes meanwhile.
+const PACE: Duration = Duration::from_millis(10);
+/// The same where the kernel did not grant a large pipe.
+const SHORT_PACE: Duration = Duration::from_millis(1);
 /// Steps that are kept until they are reported: the last ones.
 const MAX_STEPS: usize = 8;
 /// The same for phases that began or ended.
@@ -112,12 +117,13 @@ impl Lines {
         for (stream, to) in own.into_iter().enumerate() {
             let (from, writer) = io::pipe()?;
             // A smaller pipe works as well.
-            fcntl(&writer, FcntlArg::F_SETPIPE_SZ(PIPE)).ok();
+            let large = fcntl(&writer, FcntlArg::F_SETPIPE_SZ(PIPE)).is_ok();
+            let pace = if large { PACE } else { SHORT_PACE };
             let (shared, pieces) = (Arc::clone(&self.shared), self.pieces.clone());
             let open = Open::new(&shared);
             spawn("copy", move || {
                 let _open = open;
-                copy(from, to, |bytes| {
+                copy(from, to, pace, |bytes| {
                     let bytes = bytes.to_vec();
                     // A full queue drops it.
                     pieces
@@ -199,9 +205,10 @@ impl Drop for Open {
 }
 
 /// Copies until nobody writes any more, or nobody reads: then the program gets the same error as without a supervisor.
-fn copy(mut from: PipeReader, to: OwnedFd, mut each: impl FnMut(&[u8])) {
+fn copy(mut from: PipeReader, to: OwnedFd, pace: Duration, mut each: impl FnMut(&[u8])) {
     let mut to = File::from(to);
     let mut piece = vec![0; PIECE];
+    let mut last: Option<Instant> = None;
     loop {
         match from.read(&mut piece) {
             Ok(0) => return,
@@ -211,6 +218,13 @@ fn copy(mut from: PipeReader, to: OwnedFd, mut each: impl FnMut(&[u8])) {
                     return;
                 }
                 each(bytes);
+                let now = Instant::now();
+                let busy = last.is_some_and(|last| now.duration_since(last) < 2 * pace);
+                last = Some(now);
+                // A full piece means that more waits.
+                if busy && count < PIECE {
+                    thread::sleep(pace);
+                }
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(_) => return,

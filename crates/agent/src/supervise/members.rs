@@ -17,7 +17,7 @@ use std::{
 use nix::poll::PollFlags;
 use rustls::{ServerConfig, ServerConnection};
 use trainyard_core::{
-    barrier::{ConnectionId, Envelope, Hello, MAX_MEMBERS},
+    barrier::{ConnectionId, Envelope, Hello, LeaderMessage, MAX_MEMBERS, OperatorMessage},
     spec::Slot,
 };
 
@@ -25,7 +25,7 @@ use super::{
     channel::Channel,
     frame::{Frame, Kind},
     seldom::Seldom,
-    signs::Report,
+    signs::{Question, Report},
 };
 use crate::{
     guests::{Guests, Place},
@@ -237,5 +237,17 @@ impl Guest {
             connection,
             envelope,
         })
+    }
+}
+
+/// What any side reads of a frame.
+pub(crate) fn feed(frame: &Frame) {
+    let content = &frame.content;
+    Envelope::<Hello>::decode(content).ok();
+    Envelope::<LeaderMessage>::decode(content).ok();
+    Envelope::<OperatorMessage>::decode(content).ok();
+    Question::decode(content).ok();
+    if let Ok(report) = Report::decode(content) {
+        report.signals().for_each(drop);
     }
 }

@@ -124,3 +124,70 @@ fn parse<T: std::str::FromStr>(
 ) -> Result<T, SetupError> {
     text.parse().map_err(|_| SetupError::Bad { name, needed })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WHOLE: &str = r#"{"job":"j","slot":{"role":"Worker","index":3},"waits":true,"exitsOnSuccess":false,
+        "identity":"/id","leader":"a:1","startWithinMs":7000,"ranks":{"first":3,"count":1,"all":4},
+        "watch":{"mode":"act","hangAfterMs":1,"hangFloorMs":2,"firstStepWithinMs":3}}"#;
+
+    fn read(variables: &[(&str, &str)]) -> Result<Option<Setup>, String> {
+        let find = |name: &str| {
+            let found = variables.iter().find(|(key, _)| *key == name);
+            found.map(|(_, value)| (*value).to_owned())
+        };
+        Setup::read(&find).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn what_a_pod_carries() {
+        assert_eq!(read(&[("TRAINYARD_ATTEMPT", "2")]), Ok(None));
+        let setup = read(&[
+            ("TRAINYARD_SUPERVISE", WHOLE),
+            ("TRAINYARD_POD_UID", "u"),
+            ("TRAINYARD_ATTEMPT", "2"),
+        ]);
+        let setup = setup.unwrap().unwrap();
+        let member = setup.member();
+        assert_eq!((member.attempt, member.uid.as_str()), (2, "u"));
+        assert_eq!(
+            (member.begin, member.on_success),
+            (Begin::Wait, OnSuccess::Hold)
+        );
+        assert_eq!(member.limits.start_within, Duration::from_secs(7));
+        assert_eq!(member.limits.hold, Limits::default().hold);
+        assert_eq!(setup.listen.port(), 28_023);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let cases: [(&[(&str, &str)], &str); 4] = [
+            (
+                &[("TRAINYARD_SUPERVISE", "[")],
+                "cannot read the variable `TRAINYARD_SUPERVISE`",
+            ),
+            (
+                &[("TRAINYARD_SUPERVISE", WHOLE)],
+                "the variable `TRAINYARD_POD_UID` is not set",
+            ),
+            (
+                &[("TRAINYARD_SUPERVISE", WHOLE), ("TRAINYARD_POD_UID", "")],
+                "the variable `TRAINYARD_POD_UID` must be the uid of a pod",
+            ),
+            (
+                &[
+                    ("TRAINYARD_SUPERVISE", WHOLE),
+                    ("TRAINYARD_POD_UID", "u"),
+                    ("TRAINYARD_ATTEMPT", "-1"),
+                ],
+                "the variable `TRAINYARD_ATTEMPT` must be a number",
+            ),
+        ];
+        for (variables, want) in cases {
+            let error = read(variables).unwrap_err();
+            assert!(error.starts_with(want), "{error}");
+        }
+    }
+}

@@ -287,3 +287,6 @@ impl Watching {
         held.map_or(self.own_slot, |(_, (_, slot))| *slot)
     }
 }
+
+#[cfg(test)]
+mod tests;

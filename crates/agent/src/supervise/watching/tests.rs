@@ -1,0 +1,171 @@
+use trainyard_core::{
+    barrier::{Envelope, Limits, OperatorMessage, Order, ProgramExit},
+    spec::Role,
+};
+
+use super::*;
+use crate::supervise::signs::Sign;
+
+const JOB: &str = "j";
+
+fn worker(index: u32) -> Slot {
+    Slot::new(Role::Worker, index)
+}
+
+fn envelope<M>(message: M) -> Envelope<M> {
+    Envelope {
+        job: JOB.to_owned(),
+        message,
+    }
+}
+
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+fn order(leader: &mut Leader, command: Command, at: Duration) {
+    let roster = (0..2).map(|index| (worker(index), format!("uid-{index}")));
+    let order = Order {
+        command,
+        roster: roster.collect(),
+    };
+    leader.receive_operator(&envelope(OperatorMessage::Order(order)), at);
+}
+
+fn hello(index: u32, attempt: u32, state: MemberState) -> Hello {
+    Hello {
+        uid: format!("uid-{index}"),
+        slot: worker(index),
+        attempt,
+        state,
+    }
+}
+
+fn report(index: u32, attempt: u32, asked: Option<u32>, signs: Vec<Sign>) -> Report {
+    Report {
+        job: JOB.to_owned(),
+        attempt,
+        first: index * 2,
+        count: 2,
+        asked,
+        signs,
+    }
+}
+
+/// A leader of two pods with two ranks each, both of which run attempt 1, and its watch.
+fn watched() -> (Leader, Watching) {
+    let watch = SupervisedWatch {
+        mode: WatchMode::Act,
+        hang_after_ms: 600_000,
+        hang_floor_ms: 2_000,
+        first_step_within_ms: 60_000,
+    };
+    let ranks = SupervisedRanks {
+        first: 0,
+        count: 2,
+        all: 4,
+    };
+    let mut leader = Leader::new(JOB.to_owned(), Limits::default(), Duration::ZERO);
+    let mut watching = Watching::new(JOB, watch, ranks, worker(0)).unwrap();
+    order(&mut leader, Command::Go { attempt: 1 }, Duration::ZERO);
+    for index in 0..2 {
+        watching.step(&leader, [0].into_iter(), seconds(1));
+        assert!(watching.watch.is_none(), "pod {index} does not run yet");
+        assert!(watching.wake_at().is_some(), "it is looked again");
+        let hello = hello(index, 1, MemberState::Running);
+        leader.receive_hello(index.into(), &envelope(hello), seconds(1));
+        watching.take(
+            index.into(),
+            worker(index),
+            report(index, 1, None, Vec::new()),
+            seconds(1),
+        );
+    }
+    watching.step(&leader, [0].into_iter(), seconds(2));
+    assert!(watching.watch.is_some());
+    (leader, watching)
+}
+
+#[test]
+fn watch_lasts_from_go_to_stop() {
+    let (mut leader, mut watching) = watched();
+    let how = trainyard_core::barrier::StopHow::Hang;
+    order(&mut leader, Command::Stop { attempt: 1, how }, seconds(3));
+    watching.step(&leader, [0].into_iter(), seconds(3));
+    assert!(watching.watch.is_none());
+    assert_eq!(watching.wake_at(), None);
+    order(&mut leader, Command::Go { attempt: 1 }, seconds(4));
+    watching.step(&leader, [0].into_iter(), seconds(4));
+    assert!(watching.watch.is_none(), "an attempt is watched once");
+}
+
+#[test]
+fn pods_of_ranks_are_those_that_report_them() {
+    let (_, mut watching) = watched();
+    let found: Vec<Slot> = (0..5).map(|rank| watching.slot_of(rank)).collect();
+    let own = worker(0);
+    assert_eq!(found, [worker(0), worker(0), worker(1), worker(1), own]);
+    // Ranks that the job does not have are not kept.
+    let mut lie = report(1, 1, None, Vec::new());
+    lie.first = 4;
+    watching.take(1, worker(1), lie, seconds(2));
+    assert_eq!(watching.pods.len(), 2);
+}
+
+#[test]
+fn evidence_is_waited_for_until_all_answer() {
+    let (leader, mut watching) = watched();
+    // No step within the time for the first one: it asks.
+    let asked = (2..200).map(seconds).find_map(|now| {
+        let outcome = watching.step(&leader, [0, 1].into_iter(), now);
+        outcome.ask.map(|question| (now, question))
+    });
+    let (now, question) = asked.unwrap();
+    assert_eq!((question.attempt, question.stacks), (1, true));
+    let answer = |index: u32, number| report(index, 1, Some(number), Vec::new());
+    watching.take(
+        1,
+        worker(1),
+        answer(1, question.number.wrapping_add(1)),
+        now,
+    );
+    assert!(watching.awaited.is_some(), "an answer to another question");
+    watching.take(1, worker(1), answer(1, question.number), now);
+    watching.take(1, worker(1), answer(1, question.number), now);
+    assert!(watching.awaited.is_some(), "one has not answered");
+    watching.take(0, worker(0), answer(0, question.number), now);
+    assert!(watching.awaited.is_none());
+    assert_eq!(watching.wake_at(), Some(now), "it looks at once");
+}
+
+#[test]
+fn ended_programs_are_not_waited_for() {
+    let (leader, mut watching) = watched();
+    let exit = ProgramExit {
+        code: 0,
+        signal: None,
+    };
+    for index in 0..2 {
+        watching.take_hello(&hello(index, 1, MemberState::Ended(exit)), seconds(3));
+    }
+    for now in 3..200 {
+        let outcome = watching.step(&leader, [0].into_iter(), seconds(now));
+        assert!(
+            outcome.ask.is_none() && outcome.hang.is_none(),
+            "{outcome:?}"
+        );
+    }
+}
+
+#[test]
+fn nothing_is_watched_where_it_is_off() {
+    let (_, watching) = watched();
+    let off = SupervisedWatch {
+        mode: WatchMode::Off,
+        hang_after_ms: 0,
+        hang_floor_ms: 0,
+        first_step_within_ms: 0,
+    };
+    let ranks = SupervisedRanks::default();
+    assert!(Watching::new(JOB, off, ranks, watching.own_slot).is_none());
+}
