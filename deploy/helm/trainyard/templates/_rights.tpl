@@ -41,7 +41,7 @@
   - xgboostjobs/finalizers
   verbs:
   - update
-# creates, watches and deletes the pods of jobs
+# creates, watches and deletes the pods of jobs, and labels those of a gang that restarts in place
 - apiGroups:
   - ""
   resources:
@@ -81,7 +81,7 @@
   - create
   - get
   - patch
-# creates the keys of an MPIJob; it can read no Secret, not even this one
+# creates the keys of an MPIJob and of supervisors; it can read no Secret, not even this one
 - apiGroups:
   - ""
   resources:
@@ -172,7 +172,7 @@
   - create
 {{- end }}
 {{- define "trainyard.rights.networkPolicies" -}}
-# closes the agent's port and the preflight's port to pods of other jobs
+# closes the ports of the agent, of supervisors and of the preflight to pods of other jobs
 - apiGroups:
   - networking.k8s.io
   resources:
@@ -271,7 +271,7 @@
   - patch
 {{- end }}
 {{- define "trainyard.rights.pushes" -}}
-# reviews the pod tokens of progress reports
+# reviews the pod tokens of progress reports and of leaders of gangs
 - apiGroups:
   - authentication.k8s.io
   resources:

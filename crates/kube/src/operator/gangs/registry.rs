@@ -7,7 +7,7 @@
 //! forgotten once a coordinator that received it was kept. There is no gang without a job of the store: passes make them and forget them.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, btree_map::Entry},
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -93,13 +93,16 @@ impl Outbox {
     /// Waits for what is to be sent.
     pub(super) async fn next(&self) -> Envelope<OperatorMessage> {
         loop {
-            let next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
-            let next = { next }.take();
-            match next {
+            match self.take() {
                 Some(message) => return message,
                 None => self.filled.notified().await,
             }
         }
+    }
+
+    fn take(&self) -> Option<Envelope<OperatorMessage>> {
+        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        next.take()
     }
 }
 
@@ -140,25 +143,15 @@ impl Registry {
         leader: Option<&str>,
         limits: Limits,
     ) -> Seen {
-        let same = |gang: &Gang| gang.job == job && gang.limits == limits;
-        if !self.gangs.get(key).is_some_and(same) {
-            let gang = Gang {
-                job: job.to_owned(),
-                limits,
-                leader: None,
-                coordinator: Coordinator::new(job.to_owned(), limits),
-                link: None,
-                news: 0,
-                seen: 0,
-                in_barrier: false,
-                gone: None,
-                summary: None,
-                settled: None,
-            };
-            self.gangs.insert(key.clone(), gang);
-        }
-        let Some(gang) = self.gangs.get_mut(key) else {
-            unreachable!("it was just put there");
+        let gang = match self.gangs.entry(key.clone()) {
+            Entry::Vacant(entry) => entry.insert(Gang::new(job, limits)),
+            Entry::Occupied(entry) => {
+                let gang = entry.into_mut();
+                if gang.job != job || gang.limits != limits {
+                    *gang = Gang::new(job, limits);
+                }
+                gang
+            }
         };
         gang.leader = leader.map(str::to_owned);
         if let Some(link) = &gang.link
@@ -309,6 +302,22 @@ impl Registry {
 }
 
 impl Gang {
+    fn new(job: &str, limits: Limits) -> Self {
+        Self {
+            job: job.to_owned(),
+            limits,
+            leader: None,
+            coordinator: Coordinator::new(job.to_owned(), limits),
+            link: None,
+            news: 0,
+            seen: 0,
+            in_barrier: false,
+            gone: None,
+            summary: None,
+            settled: None,
+        }
+    }
+
     fn came(&mut self, put: impl FnOnce(&mut Self, u64)) {
         self.news += 1;
         self.settled = None;

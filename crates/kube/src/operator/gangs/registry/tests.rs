@@ -56,7 +56,7 @@ fn keep(registry: &mut Registry, seen: Seen, send: Option<Envelope<OperatorMessa
 }
 
 fn waiting(outbox: &Outbox) -> Option<Envelope<OperatorMessage>> {
-    outbox.next.lock().unwrap().take()
+    outbox.take()
 }
 
 #[test]

@@ -6,10 +6,7 @@ use trainyard_core::{
 };
 
 use super::*;
-use crate::{
-    Options,
-    scripted::{Running, job, job_name, pod_name, running, text, world::World},
-};
+use crate::scripted::{Running, job, job_name, pod_name, running, text, world::World};
 
 fn slot(index: u32) -> Slot {
     Slot::new(Role::Worker, index)
@@ -22,7 +19,7 @@ fn slots() -> SlotSet {
 /// An operator with a port for leaders, and a job of two workers that run.
 async fn supervised() -> (Server, Running) {
     let server = Server::new();
-    let mut options = Options { ..options() };
+    let mut options = options();
     options.cluster.agent_image = Some("trainyard:test".to_owned());
     let operator = Operator::new(server.client(), options);
     let certificate = Arc::new(Certificate::default());
@@ -200,7 +197,7 @@ async fn another_operator_continues_the_restart() {
     first.kill();
     leader.task.abort();
 
-    let mut options = Options { ..options() };
+    let mut options = options();
     options.cluster.agent_image = Some("trainyard:test".to_owned());
     let operator = Operator::new(server.client(), options);
     let certificate = Arc::new(Certificate::default());
