@@ -7,7 +7,8 @@
 //! the gang trains, from what programs print and from what their processes do, and reports a hang to the operator.
 //!
 //! # Guarantees
-//! - Training is never prevented: with settings that cannot be used, the program runs as without a supervisor.
+//! - Training is never prevented: with settings that cannot be used, the program runs as without a supervisor. Only a pod that joins a
+//!   restart in place ends instead, because the programs of the attempt before may still run.
 //! - Without a leader or an operator, the container ends as the program does, after a pause in which an order could have come.
 //! - Supervisors show each other a certificate of the job's own authority (TLS 1.3). The operator is authenticated by its authority, and
 //!   authenticates the leader by the token of its pod, which is sent to nobody else and never logged.
@@ -48,7 +49,7 @@ use std::{
 use nix::poll::PollFlags;
 use rustls::{ClientConnection, pki_types::ServerName};
 use trainyard_core::{
-    barrier::{Leader, MAX_MEMBERS, Member},
+    barrier::{EXIT_STOPPED, Leader, MAX_MEMBERS, Member},
     launch::{agent::SERVER_NAME, supervise::OperatorAddress},
     spec::WatchMode,
 };
@@ -96,13 +97,19 @@ pub fn supervise(words: &[OsString], lookup: &dyn Fn(&str) -> Option<String>) ->
         log_message(&format!("cannot become a subreaper: {error}"));
     }
     let setup = Setup::read(lookup).map_err(|error| error.to_string());
-    let prepared = match setup {
+    let (waits, prepared) = match setup {
         Ok(None) => return run_alone(words, signals),
-        Ok(Some(setup)) => prepare(&setup, words),
-        Err(error) => Err(error),
+        Ok(Some(setup)) => (setup.settings.waits, prepare(&setup, words)),
+        Err(error) => (false, Err(error)),
     };
     match prepared {
         Ok(prepared) => prepared(signals).run(),
+        Err(error) if waits => {
+            log_message(&format!(
+                "the gang restarts in place, and this pod cannot take part in it: {error}"
+            ));
+            EXIT_STOPPED
+        }
         Err(error) => {
             log_message(&format!(
                 "the program runs without a supervisor, so a failure ends its pod: {error}"

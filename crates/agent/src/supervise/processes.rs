@@ -6,15 +6,13 @@
 use std::{collections::BTreeMap, fs, io};
 
 use nix::{
-    errno::Errno,
     sys::{
         prctl,
         signal::{Signal, kill, killpg},
-        wait::{WaitPidFlag, WaitStatus, waitpid},
     },
     unistd::Pid,
 };
-use rustix::process::{Resource, Rlimit, prlimit};
+use rustix::process::{Resource, Rlimit, WaitOptions, WaitStatus, prlimit, wait};
 use trainyard_core::barrier::ProgramExit;
 
 /// Processes that are looked at in one walk, at most: far more than a node runs.
@@ -46,23 +44,31 @@ pub(crate) fn adopt_orphans() -> io::Result<()> {
 pub(crate) fn reap() -> Reaped {
     let mut ended = Vec::new();
     let alone = loop {
-        match waitpid(Pid::from_raw(-1), Some(WaitPidFlag::WNOHANG)) {
-            Ok(WaitStatus::Exited(pid, code)) => {
-                ended.push((pid, ProgramExit { code, signal: None }));
+        match wait(WaitOptions::NOHANG) {
+            Ok(Some((pid, status))) => {
+                if let Some(exit) = exit_of(status) {
+                    ended.push((Pid::from_raw(pid.as_raw_pid()), exit));
+                }
             }
-            Ok(WaitStatus::Signaled(pid, signal, _)) => {
-                let signal = signal as i32;
-                let code = 128 + signal;
-                let signal = Some(signal);
-                ended.push((pid, ProgramExit { code, signal }));
-            }
-            Ok(WaitStatus::StillAlive) => break false,
-            Err(Errno::ECHILD) => break true,
-            Ok(_) | Err(Errno::EINTR) => {}
+            Ok(None) => break false,
+            Err(rustix::io::Errno::CHILD) => break true,
+            Err(rustix::io::Errno::INTR) => {}
             Err(_) => break false,
         }
     };
     Reaped { ended, alone }
+}
+
+/// How a process ended; signals that have no name, such as real-time ones, count as any other.
+fn exit_of(status: WaitStatus) -> Option<ProgramExit> {
+    if let Some(signal) = status.terminating_signal() {
+        return Some(ProgramExit {
+            code: 128 + signal,
+            signal: Some(signal),
+        });
+    }
+    let code = status.exit_status()?;
+    Some(ProgramExit { code, signal: None })
 }
 
 /// Sends `signal` to the group that `leader` began, where any process of it is left. The number of a group without processes may

@@ -18,7 +18,7 @@ use nix::{
 use trainyard_core::{
     barrier::{
         ConnectionId, Envelope, Leader, LeaderAction, LeaderMessage, Member, MemberAction,
-        OperatorMessage, ProgramExit,
+        MemberState, OperatorMessage, ProgramExit,
     },
     launch::supervise::SupervisedRanks,
     spec::Slot,
@@ -198,8 +198,8 @@ impl Supervisor {
 
     fn take_signals(&mut self) {
         for signal in self.signals.take() {
-            if signal == Signal::SIGTERM {
-                // Its pod is being deleted, and orders come too late.
+            if matches!(signal, Signal::SIGTERM | Signal::SIGINT) {
+                // Its pod is being deleted, and orders come too late. Some images have SIGINT as their stop signal.
                 self.leaving = true;
                 self.member.leave();
             }
@@ -209,7 +209,12 @@ impl Supervisor {
 
     fn leave_if_due(&mut self) {
         if self.leaving && self.exit.is_none() && !self.program.runs() {
-            let exit = self.program.exit();
+            // A program that was stopped may have saved and ended with 0, which is no success of the job.
+            let by_itself = matches!(
+                self.member.state(),
+                MemberState::Running | MemberState::Ended(_)
+            );
+            let exit = self.program.exit().filter(|_| by_itself);
             self.exit = Some(exit.map_or(TERMINATED, ProgramExit::container_code));
         }
     }
@@ -414,6 +419,8 @@ impl Supervisor {
 
     fn act_as_member(&mut self, action: MemberAction, now: Duration) {
         match action {
+            // The pod is being deleted, and the signal for it came before the program.
+            MemberAction::Start { .. } if self.leaving => {}
             MemberAction::Start { attempt } => {
                 self.program.start(attempt);
                 self.step_program(now);

@@ -51,15 +51,24 @@ fn lives(pid: u32) -> bool {
     state.is_some_and(|(_, rest)| !rest.starts_with('Z'))
 }
 
+/// A loopback address that no other gang of this run has, so that nobody takes its port before the leader listens.
+fn own_address() -> std::net::SocketAddr {
+    static GANGS: std::sync::atomic::AtomicU8 = std::sync::atomic::AtomicU8::new(1);
+    let number = GANGS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let [_, _, high, low] = std::process::id().to_be_bytes();
+    ([127, high | 0x80, low, number], 28_023).into()
+}
+
 fn send_signal(name: &str, pid: u32) {
     let sent = Command::new("kill").arg(name).arg(pid.to_string()).status();
     assert!(sent.unwrap().success(), "kill {name} {pid}");
 }
 
-/// One gang: a folder with its identity, and the port of its leader.
+/// One gang: a folder with its identity, and the address of its leader.
 struct Gang {
     folder: tempfile::TempDir,
-    port: u16,
+    /// The address of its leader.
+    address: std::net::SocketAddr,
     operator: Option<String>,
     count: u32,
     watch: SupervisedWatch,
@@ -71,9 +80,8 @@ impl Gang {
         let folder = open_folder();
         write_identity(folder.path());
         operator::write_token(&folder.path().join("token"), TOKEN);
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         Self {
-            port: listener.local_addr().unwrap().port(),
+            address: own_address(),
             folder,
             operator: None,
             count,
@@ -110,7 +118,7 @@ impl Gang {
             waits: false,
             exits_on_success: true,
             identity: self.folder.path().to_str().unwrap().to_owned(),
-            leader: format!("127.0.0.1:{}", self.port),
+            leader: self.address.to_string(),
             operator: (index == 0).then_some(operator),
             start_within_ms: 900_000,
             ranks: SupervisedRanks {
@@ -134,10 +142,7 @@ impl Gang {
             .env("TRAINYARD_SUPERVISE", text)
             .env("TRAINYARD_POD_UID", format!("uid-{index}"))
             .env("TRAINYARD_ATTEMPT", "1")
-            .env(
-                "TRAINYARD_SUPERVISE_LISTEN",
-                format!("127.0.0.1:{}", self.port),
-            )
+            .env("TRAINYARD_SUPERVISE_LISTEN", self.address.to_string())
             .env("TRAINYARD_SUPERVISE_HOLD_MS", self.hold_ms.to_string());
         Supervised::start(command, self.folder.path(), &format!("pod-{index}"))
     }

@@ -19,8 +19,9 @@ use crate::{
     spec::Slot,
 };
 
-/// The exit code of a container whose program was stopped for a restart that did not come.
-pub const EXIT_STOPPED: i32 = 88;
+/// The exit code of a container whose program was stopped for a restart that did not come: that of a program which SIGTERM ended, so that
+/// the restart policy `ExitCode` retries it, also by an operator that knows no barriers.
+pub const EXIT_STOPPED: i32 = 143;
 
 /// The exit code of a container whose program cannot be stopped.
 pub const EXIT_CANNOT_STOP: i32 = 89;

@@ -32,13 +32,7 @@ fn a_killed_program_restarts_the_gang_in_place() {
     ];
     until("all run", || in_attempt(&pods, 1));
     until("all report", || {
-        let seen = operator.seen.lock().unwrap();
-        seen.summary
-            .groups
-            .iter()
-            .map(|group| group.slots.len())
-            .sum::<u32>()
-            == 3
+        operator.seen.lock().unwrap().reported() == 3
     });
     let before = pids(&pods);
     for attempt in 2..4 {
@@ -76,7 +70,59 @@ fn a_success_ends_its_container_at_once() {
     gang.operator = Some(operator.address.clone());
     let mut member = gang.start(1, "exit 0");
     let mut leader = gang.start(0, "exit 0");
+    let began = Instant::now();
     assert_eq!((member.code(), leader.code()), (Some(0), Some(0)));
+    let (took, hold) = (began.elapsed(), Duration::from_millis(gang.hold_ms));
+    assert!(took < hold / 2, "{took:?} of a hold of {hold:?}");
+}
+
+/// A program that saves when it is stopped and ends with 0 did not finish: a pod that is deleted then has not succeeded.
+#[test]
+fn a_stopped_program_is_no_success() {
+    let mut gang = Gang::new(2);
+    let grace = StopHow::Grace(Duration::from_secs(5));
+    let operator = Operator::start(gang.folder.path(), &gang.slots(), grace);
+    gang.operator = Some(operator.address.clone());
+    // The leader does not stop for a while, so that the barrier waits for it.
+    let leader = gang.start(0, "trap '' TERM; echo pid $$; while :; do sleep 0.05; done");
+    let mut member = gang.start(
+        1,
+        "trap 'echo saved; exit 0' TERM; echo pid $$; while :; do sleep 0.05; done",
+    );
+    until("both run", || {
+        leader.number("pid ").is_some() && member.number("pid ").is_some()
+    });
+    until("both report", || {
+        operator.seen.lock().unwrap().reported() == 2
+    });
+    operator.seen.lock().unwrap().restart = true;
+    until("the member has saved", || member.out().contains("saved"));
+    send_signal("-TERM", member.child.id());
+    assert_eq!(member.code(), Some(143));
+}
+
+#[test]
+fn a_signal_without_a_name_ends_a_program_too() {
+    let mut gang = Gang::new(1);
+    gang.hold_ms = 100;
+    let mut leader = gang.start(0, "kill -40 $$; sleep 300");
+    assert_eq!(leader.code(), Some(168));
+}
+
+#[test]
+fn a_pod_that_cannot_join_a_restart_runs_nothing() {
+    let gang = Gang::new(2);
+    let mut settings = gang.settings(1);
+    settings.waits = true;
+    settings.identity = gang.path("missing").to_str().unwrap().to_owned();
+    let mut member = gang.start_with(1, "echo runs", &settings);
+    assert_eq!(member.code(), Some(143));
+    assert!(
+        member.err().contains("cannot take part"),
+        "{}",
+        member.err()
+    );
+    assert_eq!(member.out(), "");
 }
 
 #[test]
@@ -114,13 +160,7 @@ fn stubborn_programs_are_stopped() {
     let numbers = numbers();
     until("the member runs", || member.number("pid ").is_some());
     until("both report", || {
-        let seen = operator.seen.lock().unwrap();
-        seen.summary
-            .groups
-            .iter()
-            .map(|group| group.slots.len())
-            .sum::<u32>()
-            == 2
+        operator.seen.lock().unwrap().reported() == 2
     });
     send_signal("-KILL", member.number("pid ").unwrap());
     until("attempt 2 runs", || leader.number("attempt ") == Some(2));

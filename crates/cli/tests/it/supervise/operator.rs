@@ -43,6 +43,16 @@ pub(super) struct Seen {
     /// The newest summary.
     pub(super) summary: Summary,
     pub(super) bad_tokens: u32,
+    /// The gang is to restart although nothing failed.
+    pub(super) restart: bool,
+}
+
+impl Seen {
+    /// How many members have reported.
+    pub(super) fn reported(&self) -> u32 {
+        let groups = self.summary.groups.iter();
+        groups.map(|group| group.slots.len()).sum()
+    }
 }
 
 /// The operator. It ends with this value.
@@ -226,8 +236,9 @@ impl World {
             .iter()
             .any(|ended| ended.exit.container_code() != 0);
         let hangs = seen.hangs.iter().any(|hang| hang.attempt == stored.attempt);
-        if stored.barrier.is_none() && (failed || hangs) && step.outcome.is_none() {
-            let how = if failed { self.how } else { StopHow::Hang };
+        let restart = failed || std::mem::take(&mut seen.restart);
+        if stored.barrier.is_none() && (restart || hangs) && step.outcome.is_none() {
+            let how = if restart { self.how } else { StopHow::Hang };
             let barrier = Barrier::begin(stored.attempt, how, "a test", SlotSet::default());
             seen.stored.barrier = Some(barrier);
         }

@@ -33,7 +33,7 @@ fn connect(gang: &Gang) -> StreamOwned<ClientConnection, TcpStream> {
         .unwrap();
     let name = ServerName::try_from(SERVER_NAME).unwrap();
     let tls = ClientConnection::new(Arc::new(config), name).unwrap();
-    let socket = TcpStream::connect(("127.0.0.1", gang.port)).unwrap();
+    let socket = TcpStream::connect(gang.address).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
     StreamOwned::new(tls, socket)
 }
@@ -76,7 +76,7 @@ fn bad_peers_are_closed_and_change_nothing() {
 
     // Another job's certificate.
     let stranger = Gang {
-        port: gang.port,
+        address: gang.address,
         ..Gang::new(2)
     };
     let refused = stranger.start(1, runs);

@@ -314,7 +314,7 @@ fn every_wait_ends() {
             limits.hold,
             "exit 137",
         ),
-        ("ready", Begin::Wait, |_| {}, idle, "exit 88"),
+        ("ready", Begin::Wait, |_| {}, idle, "exit 143"),
         (
             "stopped",
             Begin::Run,
@@ -323,7 +323,7 @@ fn every_wait_ends() {
                 drop(member.program_stopped(2, at(0)));
             },
             idle,
-            "exit 88",
+            "exit 143",
         ),
         (
             "cannot stop",
