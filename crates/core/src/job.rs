@@ -197,6 +197,7 @@ fn run_steps(pass: &mut Pass<'_>) {
     pass.count(&roster);
     if pass.status.trainyard.barrier.is_some() {
         // Pods are created and deleted as the barrier needs it.
+        transport::report(pass);
         return pass.spend_time_on(Phase::Restarting);
     }
     converge::converge(pass, &roster);

@@ -54,8 +54,8 @@ pub use name::{JobName, NameError, Namespace};
 pub(crate) use nearest::distance;
 pub use nearest::nearest;
 pub use placement::{Axis, Parallelism, Wish};
-pub use ranks::launcher_holds_ranks;
 pub(crate) use ranks::{gang_minimum, is_gpu_launcher};
+pub use ranks::{launcher_holds_ranks, leading_slot};
 pub use read::{
     File, MAX_BYTES, MAX_DEPTH, MAX_DOCUMENTS, MAX_NODES, MAX_TEXT_BYTES, read, source_text,
 };

@@ -91,6 +91,8 @@ pub enum NewPodsReason {
     TransportRefused,
     /// The templates changed in more than words.
     TemplateChanged,
+    /// A pod has not started yet, so it cannot stop.
+    PodsStarting,
     /// The verdict on the failure blames a node.
     NodeBlamed {
         /// Which.
@@ -141,6 +143,7 @@ impl fmt::Display for NewPodsReason {
             Self::TemplateChanged => {
                 f.write_str("the pod template changed in more than command, arguments and literal environment variables")
             }
+            Self::PodsStarting => f.write_str("not all pods of the gang have started"),
             Self::NodeBlamed { node } => write!(f, "the verdict names node `{node}` as the cause"),
             Self::QuickFailures { failures } => {
                 write!(f, "{failures} attempts in a row failed soon after they started, and the job backs off")

@@ -33,6 +33,7 @@ pub struct Decision {
 }
 
 /// What follows for the supervisors of a gang. An adapter keeps and sends it only after the status was written, where that changed.
+/// A status that may wait ([`super::may_wait`]) holds nothing that it depends on: then it is kept and sent at once.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GangStep {
     /// The coordinator after this pass, for the next one.

@@ -38,10 +38,12 @@ use crate::{
         Barrier, NewPodsReason, Outcome, Phase as BarrierPhase, PodHealth, SeenJob, SeenPod,
         SlotSet, Step, StopHow, Stored, Wish, status_sentence,
     },
-    launch::supervise::leading_slot,
     reason::Reason,
-    spec::Slot,
+    spec::{Slot, leading_slot},
 };
+
+/// How soon labels, deletions and new pods are checked again: one that was lost must not hold up the gang for long.
+const RECHECK: Duration = Duration::from_secs(2);
 
 /// Forgets a barrier of another attempt: an operator that knows no barriers began a later one.
 pub(super) fn drop_outdated(pass: &mut Pass<'_>) {
@@ -195,6 +197,9 @@ fn act(pass: &mut Pass<'_>, roster: &Roster<'_>, step: &Step) {
     let slots: Vec<Slot> = step.create.iter().map(|create| create.slot).collect();
     if !slots.is_empty() {
         converge::create(pass, roster, &slots, true);
+    }
+    if !pass.actions.is_empty() {
+        pass.wake_in(RECHECK);
     }
 }
 

@@ -9,8 +9,9 @@ mod shape;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::eligible::{audience, leading_slot, obstacle};
+pub use self::eligible::{audience, obstacle};
 pub(super) use self::shape::{Supervision, shared};
+pub use crate::spec::leading_slot;
 use crate::spec::{Slot, WatchMode};
 
 /// The port on which the supervisor that leads a gang listens for the others, beside [`super::agent::PORT`].

@@ -1,8 +1,18 @@
-//! Which pods of a job hold ranks, and how many pods are enough to train.
+//! Which pods of a job hold ranks, how many pods are enough to train, and which one leads.
 
 use std::collections::BTreeMap;
 
-use super::{Framework, Job, Role};
+use super::{Framework, Job, Role, Slot};
+
+/// The roles in the order in which they lead: the pod that is most likely to stay comes first.
+const LEADING: [Role; 6] = [
+    Role::Master,
+    Role::Chief,
+    Role::Launcher,
+    Role::Worker,
+    Role::Ps,
+    Role::Evaluator,
+];
 
 /// Whether the launcher of an `MPIJob` holds ranks like its workers.
 pub fn launcher_holds_ranks(job: &Job) -> bool {
@@ -36,4 +46,12 @@ pub(crate) fn gang_minimum(job: &Job, total: usize) -> usize {
     });
     let stated = stated.map(|count| count as usize);
     stated.or(elastic).unwrap_or(total).clamp(1, total.max(1))
+}
+
+/// The slot whose supervisor leads the gang; none where the job has no pods.
+pub fn leading_slot(job: &Job) -> Option<Slot> {
+    let role = LEADING
+        .into_iter()
+        .find(|role| job.role_replicas(*role) > 0)?;
+    Some(Slot::new(role, 0))
 }

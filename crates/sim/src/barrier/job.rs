@@ -18,7 +18,7 @@ use trainyard_core::{
 use super::{
     coverage::Mark,
     operator::Operator,
-    world::{Api, JOB, Pod, World, leader_slot, limits, worker},
+    world::{Api, JOB, Pod, World, is_suspended, leader_slot, limits, worker},
 };
 
 /// The moment at which a world begins, in seconds.
@@ -160,7 +160,7 @@ impl World {
             },
             (Some(was), None) if record.attempt == before.attempt => {
                 let mut marks = vec![Mark::WentInPlace];
-                if job::has_ended(after) || self.api.suspended_in(after) {
+                if job::has_ended(after) || is_suspended(after) {
                     marks = vec![Mark::EndedWithoutPods];
                 } else {
                     marks.extend((!was.lost.is_empty()).then_some(Mark::WentWithNewMember));
@@ -170,7 +170,7 @@ impl World {
                 }
                 marks
             }
-            (Some(_), None) => self.new_pods_for(&write.decision).into_iter().collect(),
+            (Some(_), None) => new_pods_for(&write.decision).into_iter().collect(),
             (None, None) if record.attempt > before.attempt && charges(self, write) > 0 => {
                 vec![Mark::NewPodsChosen]
             }
@@ -180,25 +180,25 @@ impl World {
             self.coverage.mark(mark);
         }
     }
+}
 
-    /// Why a barrier ended in new pods, by its event.
-    fn new_pods_for(&self, decision: &Decision) -> Option<Mark> {
-        let bound = limits().start_within;
-        let reasons = [
-            (NewPodsReason::LeaderLost, Mark::LeaderLost),
-            (NewPodsReason::LeaderSilent, Mark::LeaderSilent),
-            (NewPodsReason::NobodyKept, Mark::NobodyKept),
-            (NewPodsReason::TooLong { bound }, Mark::TooLong),
-            (NewPodsReason::Resized, Mark::ResizedInside),
-        ];
-        let says = |reason: &NewPodsReason| {
-            let words = reason.to_string();
-            let mut events = decision.events.iter();
-            events.any(|event| event.message.contains(&words))
-        };
-        let found = reasons.into_iter().find(|(reason, _)| says(reason));
-        found.map(|(_, mark)| mark)
-    }
+/// Why a barrier ended in new pods, by its event.
+fn new_pods_for(decision: &Decision) -> Option<Mark> {
+    let bound = limits().start_within;
+    let reasons = [
+        (NewPodsReason::LeaderLost, Mark::LeaderLost),
+        (NewPodsReason::LeaderSilent, Mark::LeaderSilent),
+        (NewPodsReason::NobodyKept, Mark::NobodyKept),
+        (NewPodsReason::TooLong { bound }, Mark::TooLong),
+        (NewPodsReason::Resized, Mark::ResizedInside),
+    ];
+    let says = |reason: &NewPodsReason| {
+        let words = reason.to_string();
+        let mut events = decision.events.iter();
+        events.any(|event| event.message.contains(&words))
+    };
+    let found = reasons.into_iter().find(|(reason, _)| says(reason));
+    found.map(|(_, mark)| mark)
 }
 
 /// How much a write charges to the failure budgets.

@@ -116,15 +116,15 @@ impl Api {
         let replicas = &self.status.trainyard.replicas;
         replicas.get(&Role::Worker).copied().unwrap_or(self.size)
     }
+}
 
-    /// Whether `status` says that the job is suspended.
-    pub(super) fn suspended_in(&self, status: &JobStatus) -> bool {
-        let holds = |condition: &Condition| {
-            let suspended = condition.kind == ConditionType::Suspended;
-            suspended && condition.status == ConditionStatus::True
-        };
-        status.conditions.iter().any(holds)
-    }
+/// Whether `status` says that the job is suspended.
+pub(super) fn is_suspended(status: &JobStatus) -> bool {
+    let holds = |condition: &Condition| {
+        let suspended = condition.kind == ConditionType::Suspended;
+        suspended && condition.status == ConditionStatus::True
+    };
+    status.conditions.iter().any(holds)
 }
 
 /// A container with its supervisor and its program.

@@ -96,6 +96,11 @@ pub(in crate::job) fn way(pass: &Pass<'_>, failure: &Failure) -> Option<RestartW
 
 /// What only `decide` knows against a restart in place.
 fn obstacle(pass: &Pass<'_>, failure: &Failure) -> Option<NewPodsReason> {
+    let record = &pass.status.trainyard;
+    let mut pods = pass.observed.pods.iter();
+    if !record.formed || pods.any(|pod| pod.phase == PodPhase::Pending) {
+        return Some(NewPodsReason::PodsStarting);
+    }
     if let Some(node) = verdict::blamed_node(pass, failure) {
         return Some(NewPodsReason::NodeBlamed { node });
     }

@@ -11,7 +11,15 @@ use serde_json::{Map, Value};
 use super::read::own_type;
 
 /// Objects about one moment. A new moment does not inherit what another version said of the old one.
-const REPLACED_WHOLE: &[&str] = &["waiting", "lastFailure", "open", "fabric", "progress"];
+const REPLACED_WHOLE: &[&str] = &[
+    "waiting",
+    "lastFailure",
+    "open",
+    "fabric",
+    "progress",
+    "barrier",
+    "lastRestart",
+];
 
 /// Maps that are left out when they are empty. Any other object means something by being there.
 const LEFT_OUT_EMPTY: &[&str] = &["replicaStatuses", "replicas", "succeeded", "earlier"];

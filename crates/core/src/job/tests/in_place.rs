@@ -6,7 +6,7 @@ use super::*;
 use crate::{
     barrier::{
         Command, Coordinator, EndedMember, Envelope, Group, HangReport, Limits, OperatorMessage,
-        Order, Phase as BarrierPhase, ProgramExit, StateName, StopHow, Summary,
+        Order, Phase as BarrierPhase, ProgramExit, Roster, StateName, StopHow, Summary,
     },
     spec::{OnNan, RestartIn, WatchMode},
 };
@@ -103,7 +103,7 @@ impl Gang {
     fn report(&mut self, attempt: u32, state: StateName) {
         let order = self.order.clone();
         let roster = order.as_ref().map(|order| order.roster.clone());
-        let slots = roster.iter().flat_map(|roster| roster.iter());
+        let slots = roster.iter().flat_map(Roster::iter);
         let group = Group {
             attempt,
             state,
@@ -249,7 +249,10 @@ fn well_ended_programs_are_no_failure() {
 #[test]
 fn new_pods_and_why() {
     type Change = fn(&mut Gang);
-    let cases: [(&str, Change); 8] = [
+    let cases: [(&str, Change); 9] = [
+        ("not all pods of the gang have started", |gang| {
+            gang.world.pod(MASTER).phase = PodPhase::Pending;
+        }),
         ("`trainyard.dev/restart-in` is `pods`", |gang| {
             gang.world.job.settings.restart_in = RestartIn::Pods;
         }),

@@ -6,26 +6,8 @@ use super::{FILES_FOLDER, FILES_VOLUME};
 use crate::{
     barrier::MAX_MEMBERS,
     launch::{Cluster, agent},
-    spec::{Job, RestartScope, Role, Slot, Supervise},
+    spec::{Job, RestartScope, Supervise, leading_slot},
 };
-
-/// The roles in the order in which they lead: the pod that is most likely to stay comes first.
-const LEADING: [Role; 6] = [
-    Role::Master,
-    Role::Chief,
-    Role::Launcher,
-    Role::Worker,
-    Role::Ps,
-    Role::Evaluator,
-];
-
-/// The slot whose supervisor leads the gang; none where the job has no pods.
-pub fn leading_slot(job: &Job) -> Option<Slot> {
-    let role = LEADING
-        .into_iter()
-        .find(|role| job.role_replicas(*role) > 0)?;
-    Some(Slot::new(role, 0))
-}
 
 /// The audience of the token with which the leader of a gang connects to the operator. `kind` is the name of the kind, such as `PyTorchJob`.
 pub fn audience(namespace: &str, kind: &str, name: &str) -> String {

@@ -1,6 +1,6 @@
 //! Pods with a supervisor, and jobs that get none.
 
-use k8s_openapi::api::core::v1::{Pod, PodOS, Volume, VolumeMount};
+use k8s_openapi::api::core::v1::{Container, Pod, PodOS, PodSpec, Volume, VolumeMount};
 use serde_json::{Value, json};
 
 use super::{
@@ -147,7 +147,7 @@ fn nothing_changes_without_a_server() {
         ..cluster()
     };
     for (name, job) in golden::cases() {
-        if obstacle(&job, &cluster()).is_none() || job.kind.is_mpi() {
+        if obstacle(&job, &cluster()).is_none() {
             continue;
         }
         let [with, without] = [&cluster(), &off].map(|cluster| {
@@ -201,10 +201,7 @@ fn shared_objects_of_a_gang() {
 #[test]
 fn obstacles() {
     type Change = fn(&mut Job, &mut Cluster);
-    let spec = |job: &mut Job, role: Role| {
-        let template = &mut job.roles.get_mut(&role).unwrap().template;
-        template.spec.clone().unwrap()
-    };
+    type ChangeContainer = fn(&mut Container);
     let cases: [(&str, Change); 10] = [
         ("`--gang-bind` is not set", |_, cluster| cluster.gang = None),
         ("`--agent-image` is not set", |_, cluster| {
@@ -246,12 +243,12 @@ fn obstacles() {
         let why = obstacle(&job, &cluster).unwrap_or_default();
         assert!(why.contains(words), "{words}: {why}");
     }
-    let containers: [(&str, fn(&mut k8s_openapi::api::core::v1::Container)); 3] = [
+    let containers: [(&str, ChangeContainer); 3] = [
         ("has no `command` in container `pytorch`", |container| {
             container.command = None;
         }),
         ("sets `stdin` or `tty`", |container| {
-            container.tty = Some(true)
+            container.tty = Some(true);
         }),
         (
             "mounts a volume of its own at `/opt/trainyard/`",
@@ -272,12 +269,12 @@ fn obstacles() {
     let why = obstacle(&mpi, &cluster()).unwrap_or_default();
     assert_eq!(why, "an MPIJob has no supervisors");
     let mut own = gang().done();
-    let mut template = spec(&mut own, Role::Worker);
-    template.volumes = Some(vec![Volume {
-        name: "trainyard-agent".to_owned(),
-        ..Volume::default()
-    }]);
-    own.roles.get_mut(&Role::Worker).unwrap().template.spec = Some(template);
+    change(&mut own, Role::Worker, |spec| {
+        spec.volumes = Some(vec![Volume {
+            name: "trainyard-agent".to_owned(),
+            ..Volume::default()
+        }]);
+    });
     let why = obstacle(&own, &cluster()).unwrap_or_default();
     assert_eq!(
         why,
@@ -285,7 +282,7 @@ fn obstacles() {
     );
 }
 
-fn change(job: &mut Job, role: Role, change: fn(&mut k8s_openapi::api::core::v1::PodSpec)) {
+fn change(job: &mut Job, role: Role, change: fn(&mut PodSpec)) {
     let template = &mut job.roles.get_mut(&role).unwrap().template;
     change(template.spec.get_or_insert_default());
 }
