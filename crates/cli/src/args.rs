@@ -6,6 +6,7 @@
 mod change;
 mod doctor;
 mod fabric;
+mod inspect;
 mod lint;
 mod new;
 mod operator;
@@ -31,6 +32,7 @@ pub(crate) use self::{
     change::{Delete, Restart, Resume, Suspend},
     doctor::Doctor,
     fabric::Fabric,
+    inspect::{Debug, Exec, Stacks},
     lint::{Against, Lint, LintFormat},
     new::{New, NewAnswers},
     operator::{LogFormat, NetworkPolicy, Operator, ProgressSource},
@@ -117,6 +119,9 @@ pub(crate) enum Command {
     Ps(Ps),
     Status(Status),
     Logs(Logs),
+    Stacks(Stacks),
+    Exec(Exec),
+    Debug(Debug),
     Explain(Explain),
     Doctor(Doctor),
     Suspend(Suspend),
@@ -301,6 +306,19 @@ pub(crate) struct Place {
 }
 
 impl Place {
+    /// This machine.
+    pub(crate) fn machine() -> Self {
+        Self {
+            cluster: false,
+            namespace: None,
+            server: Cluster {
+                kubeconfig: None,
+                context: None,
+            },
+            plugin: false,
+        }
+    }
+
     /// Whether the command is about a cluster.
     pub(crate) fn is_cluster(&self) -> bool {
         let server = &self.server;
@@ -319,6 +337,9 @@ impl Command {
             Self::Ps(args) => Some(&mut args.place),
             Self::Status(args) => Some(&mut args.place),
             Self::Logs(args) => Some(&mut args.place),
+            Self::Stacks(args) => Some(&mut args.place),
+            Self::Exec(args) => Some(&mut args.place),
+            Self::Debug(args) => Some(&mut args.place),
             Self::Explain(args) => Some(&mut args.place),
             Self::Doctor(args) => Some(&mut args.place),
             Self::Preflight(args) => Some(&mut args.place),

@@ -3,7 +3,9 @@
 mod attach;
 mod change;
 mod completions;
+mod debug;
 mod doctor;
+mod exec;
 mod explain;
 mod fabric;
 mod lint;
@@ -20,6 +22,7 @@ mod reference;
 mod render;
 mod run;
 mod simulate;
+mod stacks;
 mod status;
 mod stop;
 
@@ -53,6 +56,9 @@ pub(crate) fn run(
         Command::Ps(args) => ps::run(&args, printer),
         Command::Status(args) => status::run(&args, printer),
         Command::Logs(args) => logs::run(&args, printer),
+        Command::Stacks(args) => stacks::run(&args, printer),
+        Command::Exec(args) => exec::run(&args, printer),
+        Command::Debug(args) => debug::run(&args, printer),
         Command::Explain(args) => explain::run(&args, printer),
         Command::Doctor(args) => doctor::run(&args, printer),
         Command::Suspend(args) => change::suspend(&args.job, true, printer),

@@ -11,6 +11,8 @@ pub(crate) enum Exit {
     Failed,
     /// The command could not run: usage, files, environment.
     CouldNot,
+    /// The exit code of a program that was run on behalf of the caller.
+    Code(u8),
 }
 
 impl From<Exit> for ExitCode {
@@ -19,6 +21,7 @@ impl From<Exit> for ExitCode {
             Exit::Done => Self::SUCCESS,
             Exit::Failed => Self::from(1),
             Exit::CouldNot => Self::from(2),
+            Exit::Code(code) => Self::from(code),
         }
     }
 }

@@ -18,8 +18,17 @@ const NEW_FILE: u32 = 0o666;
 
 /// Replaces the file at `path`, or makes it. Devices and pipes are written to as they are.
 pub(crate) fn write(path: &Path, content: &[u8]) -> io::Result<()> {
+    write_with(path, content, NEW_FILE)
+}
+
+/// The same for what nobody else should read: a new file is this user's alone.
+pub(crate) fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
+    write_with(path, content, 0o600)
+}
+
+fn write_with(path: &Path, content: &[u8], permissions: u32) -> io::Result<()> {
     let Some((path, old)) = resolve(path)? else {
-        let file = beside(path, NEW_FILE)?;
+        let file = beside(path, permissions)?;
         return finish(file, path, content);
     };
     // Asks whether it may be written, which a new file in its place would not.

@@ -202,20 +202,28 @@ pub(crate) fn only_live(store: &Store, verb: &str) -> Result<Stored, Failure> {
 
 /// The last run of the job, which must live for someone to `verb` it.
 pub(crate) fn live(args: &Named, verb: &str) -> Result<Stored, Failure> {
+    let again = "run its file again with `trainyard run`; a program that loads checkpoints resumes from the last one";
+    live_for(&args.job, &args.state, verb, again)
+}
+
+/// The same with another hint for a run that has ended.
+pub(crate) fn live_for(
+    job: &str,
+    state: &State,
+    verb: &str,
+    hint: &str,
+) -> Result<Stored, Failure> {
     let which = Which {
-        job: args.job.clone(),
+        job: job.to_owned(),
         run: None,
     };
-    let run = find(&open(&args.state)?, &which)?;
+    let run = find(&open(state)?, &which)?;
     if run.live {
         return Ok(run);
     }
-    Err(Failure::new(format!(
-        "cannot {verb} job `{}`: its last run has ended ({})",
-        args.job,
-        run.state()
-    ))
-    .hint("run its file again with `trainyard run`; a program that loads checkpoints resumes from the last one"))
+    let state = run.state();
+    let message = format!("cannot {verb} job `{job}`: its last run has ended ({state})");
+    Err(Failure::new(message).hint(hint))
 }
 
 fn unknown_job(job: &str, jobs: &[String], store: &Store) -> Failure {

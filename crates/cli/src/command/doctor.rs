@@ -16,7 +16,7 @@ mod text;
 
 use std::{
     fs,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -30,10 +30,11 @@ use trainyard_core::diagnose::{Doctor as Reader, Report, Rules};
 
 use self::{expand::Bounds, input::Input};
 use crate::{
-    args::{Doctor, Format},
+    args::{Doctor, Format, Place, State},
     clean,
     failure::{Exit, Failure},
     output,
+    paint::Paint,
     printer::Printer,
     words,
 };
@@ -107,6 +108,35 @@ pub(super) fn run(args: &Doctor, printer: &mut Printer) -> Result<Exit, Failure>
     } else {
         Exit::Failed
     })
+}
+
+/// The report over the last attempt of a job of this machine, as text.
+pub(super) fn text_of_job(job: &str, state_dir: &Path) -> Result<String, Failure> {
+    let args = Doctor {
+        paths: Vec::new(),
+        job: Some(job.to_owned()),
+        attempt: None,
+        follow: false,
+        rules: Vec::new(),
+        svg: None,
+        state: State {
+            state_dir: state_dir.to_owned(),
+        },
+        place: Place::machine(),
+        format: Format::Text,
+    };
+    let rules = Arc::new(rules(&args.rules)?);
+    let (mut doctor, _, _) = read_all(&input::find(&args)?, &rules);
+    for known in input::known(&args)? {
+        doctor.add_known_end(known);
+    }
+    if input::succeeded(&args)? {
+        doctor.set_succeeded();
+    }
+    let mut report = doctor.finish();
+    let warnings = progress::warnings(&args)?;
+    progress::amend(&mut report, &warnings);
+    Ok(text::render(&report, None, Paint::Plain))
 }
 
 /// Our rules, and those of the files that are named.

@@ -51,12 +51,19 @@ pub(super) fn run(args: &Status, printer: &mut Printer) -> Result<Exit, Failure>
             let text = render(&report, now, printer.width(), printer.stdout_paint());
             printer.data(text.as_bytes())?;
         }
-        Format::Json => printer.json(&Document {
-            version: 1,
-            report: &report,
-        })?,
+        Format::Json => printer.json(&document(&report))?,
     }
     Ok(Exit::Done)
+}
+
+/// The status as text.
+pub(super) fn text(report: &JobReport, now: Timestamp) -> String {
+    render(report, now, None, Paint::Plain)
+}
+
+/// The JSON form of the status.
+pub(super) fn document(report: &JobReport) -> impl Serialize {
+    Document { version: 1, report }
 }
 
 fn render(report: &JobReport, now: Timestamp, width: Option<usize>, paint: Paint) -> String {

@@ -18,6 +18,7 @@ mod faults;
 mod findings;
 mod golden;
 mod hangs;
+mod inspect;
 mod looking;
 mod new;
 #[path = "../../../probe/src/read/tests/node.rs"]

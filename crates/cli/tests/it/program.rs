@@ -86,8 +86,10 @@ fn manual_pages() {
         [
             "trainyard-attach.1",
             "trainyard-completions.1",
+            "trainyard-debug.1",
             "trainyard-delete.1",
             "trainyard-doctor.1",
+            "trainyard-exec.1",
             "trainyard-explain.1",
             "trainyard-fabric.1",
             "trainyard-lint.1",
@@ -105,6 +107,7 @@ fn manual_pages() {
             "trainyard-resume.1",
             "trainyard-run.1",
             "trainyard-simulate.1",
+            "trainyard-stacks.1",
             "trainyard-status.1",
             "trainyard-stop.1",
             "trainyard-suspend.1",

@@ -1,0 +1,276 @@
+//! What must not leave the machine: values of variables, and secrets wherever they appear.
+//!
+//! Two rules. The value of a variable is never shown unless its name is on a list of harmless ones. A value that belongs to a
+//! name that speaks of a secret is replaced in every text, logs included, and so is what has the form of a well-known key.
+//!
+//! Caveat: a secret that no name and no form gives away cannot be recognized in a log.
+
+use std::collections::BTreeMap;
+
+use regex::{Captures, Regex};
+use serde_json::Value;
+
+/// What stands in the place of a value.
+const REDACTED: &str = "[redacted]";
+/// Shorter values are words that appear in every log.
+const SHORTEST: usize = 6;
+/// Most different secrets that are searched for.
+const MOST_SECRETS: usize = 1_000;
+/// Longest value of a harmless variable.
+const VALUE_CHARS: usize = 256;
+
+/// Beginnings of harmless names.
+const HARMLESS_PREFIXES: [&str; 9] = [
+    "CUDA_",
+    "GLOO_",
+    "NCCL_",
+    "OMP_",
+    "PET_",
+    "PYTORCH_",
+    "TORCHELASTIC_",
+    "TORCH_",
+    "TRAINYARD_",
+];
+/// Other harmless names.
+const HARMLESS: [&str; 14] = [
+    "GROUP_RANK",
+    "HOSTNAME",
+    "JAX_PLATFORMS",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "MKL_NUM_THREADS",
+    "NVIDIA_VISIBLE_DEVICES",
+    "PYTHONFAULTHANDLER",
+    "PYTHONUNBUFFERED",
+    "RANK",
+    "TF_NUM_INTRAOP_THREADS",
+    "WORLD_SIZE",
+];
+/// What names of secrets contain.
+const SECRET_WORDS: [&str; 13] = [
+    "ACCESSKEY",
+    "APIKEY",
+    "AUTH",
+    "BEARER",
+    "COOKIE",
+    "CREDENTIAL",
+    "LICENSE",
+    "PASSPHRASE",
+    "PASSWD",
+    "PASSWORD",
+    "PRIVATEKEY",
+    "SECRET",
+    "TOKEN",
+];
+
+/// Whether a variable of that name may hold a secret.
+fn is_secret(name: &str) -> bool {
+    let letters: String = name
+        .chars()
+        .filter(char::is_ascii_alphanumeric)
+        .map(|letter| letter.to_ascii_uppercase())
+        .collect();
+    let says = SECRET_WORDS.iter().any(|word| letters.contains(word));
+    // `TOKENIZERS_PARALLELISM` and counts of tokens are none.
+    let harmless = letters.contains("TOKENIZER") || letters.contains("TOKENS");
+    let is_key = name == "KEY" || name.ends_with("_KEY") || name.ends_with("-key");
+    is_key || says && !harmless
+}
+
+/// Whether the value of a variable may be shown.
+fn is_harmless(name: &str) -> bool {
+    let known = HARMLESS.contains(&name)
+        || HARMLESS_PREFIXES
+            .iter()
+            .any(|prefix| name.starts_with(prefix));
+    known && !is_secret(name)
+}
+
+/// Replaces secrets.
+#[derive(Debug)]
+pub(super) struct Redactor {
+    /// By value: the name it belongs to.
+    secrets: BTreeMap<String, String>,
+    /// `name=value`, `--name value`, `"name": "value"` of names that speak of a secret.
+    assigned: Regex,
+    /// The forms of well-known keys.
+    forms: Regex,
+    /// How many times something was replaced.
+    pub(super) count: u64,
+}
+
+impl Redactor {
+    pub(super) fn new() -> Self {
+        let words = "access[_-]?key|api[_-]?key|bearer|cookie|credential|passphrase|passwd|password|private[_-]?key|secret|token";
+        let assigned = format!(
+            r#"(?i)([a-z0-9_.-]*(?:{words})[a-z0-9_.-]*)(["']?\s*[=:]\s*["']?|["']?\s+["']?)([^\s"',;&|]{{{SHORTEST},}})"#
+        );
+        let forms = r"hf_[A-Za-z0-9]{20,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}|glpat-[A-Za-z0-9_-]{16,}|sk-[A-Za-z0-9_-]{20,}|AKIA[0-9A-Z]{16}|xox[abprs]-[A-Za-z0-9-]{10,}|AIza[A-Za-z0-9_-]{30,}|eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{5,}|://[^\s/:@]+:[^\s/@]+@|-----BEGIN [A-Z ]*PRIVATE KEY-----";
+        Self {
+            secrets: BTreeMap::new(),
+            assigned: Regex::new(&assigned).expect("the expression is constant"),
+            forms: Regex::new(forms).expect("the expression is constant"),
+            count: 0,
+        }
+    }
+
+    /// Takes note of a variable, so that its value is replaced wherever it appears.
+    pub(super) fn learn(&mut self, name: &str, value: &str) {
+        if is_secret(name) && value.len() >= SHORTEST && self.secrets.len() < MOST_SECRETS {
+            self.secrets.insert(value.to_owned(), name.to_owned());
+        }
+    }
+
+    /// Takes note of every variable of containers in a job.
+    pub(super) fn learn_job(&mut self, job: &Value) {
+        for (name, value) in variables(job) {
+            self.learn(name, value.unwrap_or_default());
+        }
+    }
+
+    /// The value of a variable as it may be shown; none where it may not.
+    pub(super) fn value(&mut self, name: &str, value: &str) -> Option<String> {
+        if !is_harmless(name) {
+            return None;
+        }
+        let cut: String = value.chars().take(VALUE_CHARS).collect();
+        Some(self.text(&cut))
+    }
+
+    /// A text without secrets.
+    pub(super) fn text(&mut self, text: &str) -> String {
+        let mut text = text.to_owned();
+        // Longer ones first: one may contain another.
+        let mut known: Vec<(&String, &String)> = self.secrets.iter().collect();
+        known.sort_by_key(|(value, _)| std::cmp::Reverse(value.len()));
+        for (value, name) in known {
+            if text.contains(value.as_str()) {
+                self.count += text.matches(value.as_str()).count() as u64;
+                text = text.replace(value.as_str(), &format!("[redacted {name}]"));
+            }
+        }
+        let mut count = 0;
+        let text = self.assigned.replace_all(&text, |found: &Captures<'_>| {
+            let part = |at| found.get(at).map_or("", |part| part.as_str());
+            // A name such as `max_tokens`, or a value that was replaced already.
+            let plain_space = part(2).trim().is_empty() && !part(1).starts_with("--");
+            if !is_secret(part(1)) || part(3).starts_with(REDACTED_START) || plain_space {
+                return part(0).to_owned();
+            }
+            count += 1;
+            format!("{}{}{REDACTED}", part(1), part(2))
+        });
+        let text = self.forms.replace_all(&text, |_: &Captures<'_>| {
+            count += 1;
+            REDACTED
+        });
+        self.count += count;
+        text.into_owned()
+    }
+
+    /// A document in which every value of a variable is left out that may not be shown, and no text holds a secret.
+    pub(super) fn document(&mut self, document: &Value) -> Value {
+        match document {
+            Value::String(text) => Value::String(self.text(text)),
+            Value::Array(items) => {
+                let mut items: Vec<Value> = items.iter().map(|item| self.document(item)).collect();
+                self.flags(&mut items);
+                Value::Array(items)
+            }
+            Value::Object(fields) => {
+                let is_secret_object = fields.get("kind").is_some_and(|kind| kind == "Secret");
+                let fields = fields.iter().map(|(key, value)| {
+                    let value = match (key.as_str(), value) {
+                        ("env", Value::Array(variables)) => {
+                            Value::Array(variables.iter().map(|it| self.variable(it)).collect())
+                        }
+                        // It repeats the whole object, with all values.
+                        ("kubectl.kubernetes.io/last-applied-configuration", _) => self.hidden(),
+                        ("data" | "stringData", _) if is_secret_object => self.hidden(),
+                        // The name of a Secret is none.
+                        (key, Value::String(_)) if is_secret(key) && !key.ends_with("Name") => {
+                            self.hidden()
+                        }
+                        (_, value) => self.document(value),
+                    };
+                    (key.clone(), value)
+                });
+                Value::Object(fields.collect())
+            }
+            other => other.clone(),
+        }
+    }
+
+    fn hidden(&mut self) -> Value {
+        self.count += 1;
+        Value::String(REDACTED.to_owned())
+    }
+
+    /// One entry of `env`.
+    fn variable(&mut self, variable: &Value) -> Value {
+        let mut shown = variable.clone();
+        let name = variable.get("name").and_then(Value::as_str);
+        let Some(Value::String(value)) = shown.get_mut("value") else {
+            return self.without_text(shown);
+        };
+        let harmless = self.value(name.unwrap_or_default(), value);
+        self.count += u64::from(harmless.is_none());
+        *value = harmless.unwrap_or_else(|| REDACTED.to_owned());
+        shown
+    }
+
+    /// A variable that names its source: the names are shown.
+    fn without_text(&mut self, mut shown: Value) -> Value {
+        if let Some(value) = shown.get_mut("value") {
+            *value = self.hidden();
+        }
+        shown
+    }
+
+    /// The word after a flag such as `--api-key`.
+    fn flags(&mut self, words: &mut [Value]) {
+        let mut hide = false;
+        for word in words {
+            let Value::String(text) = word else {
+                hide = false;
+                continue;
+            };
+            let is_flag = text.starts_with('-') && !text.contains(['=', ' ']);
+            if hide && !is_flag {
+                REDACTED.clone_into(text);
+                self.count += 1;
+            }
+            hide = is_flag && is_secret(text);
+        }
+    }
+}
+
+/// How a value begins that was replaced.
+const REDACTED_START: &str = "[redacted";
+
+/// The variables of all containers in a document: name, and value where it is stated.
+pub(super) fn variables(document: &Value) -> Vec<(&str, Option<&str>)> {
+    let mut found = Vec::new();
+    let mut next = vec![document];
+    while let Some(value) = next.pop() {
+        match value {
+            Value::Array(items) => next.extend(items),
+            Value::Object(fields) => {
+                if let Some(Value::Array(variables)) = fields.get("env") {
+                    found.extend(variables.iter().filter_map(|variable| {
+                        let name = variable.get("name")?.as_str()?;
+                        Some((name, variable.get("value").and_then(Value::as_str)))
+                    }));
+                }
+                next.extend(fields.values());
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests;
