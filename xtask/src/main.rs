@@ -45,7 +45,8 @@ Commands:
   layers                         arrows between crates and between modules, licences, banned crates
   words                          retired words in documents, comments and messages; long names
   advisories [--database DIR]    the locked crates held against RustSec's advisories, with `cargo audit`
-  seed-hunt --seeds N [--from S] run the simulation over N seeds, from seed S on; --seed S for one
+  seed-hunt --seeds N [--from S] run the simulation over N seeds, from seed S on; --seed S for one;
+                                 --world fleet or --world watch for another world
   soak [--minutes N] [--seed S]  jobs of all kinds on a real cluster while everything around them fails
   gen [--check]                  write the generated reference pages, or fail if they are stale
   guides [--only NAME]           follow the guides of docs/contributing in a copy of the tree

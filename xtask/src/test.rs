@@ -204,7 +204,10 @@ fn mutants() -> Result<String, Failure> {
 fn sim() -> Result<String, Failure> {
     step::stream_within(&mut seed_hunt::command(&["--seeds", SEEDS]), LIMIT, |_| {})?;
     step::stream_within(&mut seed_hunt::fleet(FLEET_SEEDS), LIMIT, |_| {})?;
-    Ok(format!("{SEEDS} seeds, {FLEET_SEEDS} of the fleet"))
+    step::stream_within(&mut seed_hunt::watch(SEEDS), LIMIT, |_| {})?;
+    Ok(format!(
+        "{SEEDS} seeds, {FLEET_SEEDS} of the fleet, {SEEDS} of the watch"
+    ))
 }
 
 fn first_line(message: &str) -> String {

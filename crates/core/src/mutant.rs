@@ -137,11 +137,29 @@ pub enum Mutant {
     WaitsForLostMembers,
     /// A restart in place is charged when it begins and again when programs have stopped.
     ChargesHangTwice,
+    /// A hang that is not certain is waited for without end.
+    PatienceWithoutCeiling,
+    /// Evidence is asked for as long as a silence lasts.
+    AsksForever,
+    /// A silent job hangs, whatever the evidence shows.
+    HangsWithoutEvidence,
+    /// The ranks that wait are named, not the one that they wait for.
+    AccusesMajority,
+    /// A line that is no step counts as progress.
+    OutputIsProgress,
+    /// Bytes that move excuse no silence.
+    ForgetsBytes,
+    /// A phase that was said excuses no silence.
+    ForgetsPhases,
+    /// Time in which the adapter did not look counts as silence.
+    CountsAbsence,
+    /// One loss that is NaN is enough.
+    NanOnce,
 }
 
 impl Mutant {
     /// Every one.
-    pub const ALL: [Self; 65] = [
+    pub const ALL: [Self; 74] = [
         Self::CountsOldAttempts,
         Self::StartsOverOldPods,
         Self::ForgetsCharge,
@@ -207,6 +225,15 @@ impl Mutant {
         Self::StoresBeforeStopped,
         Self::WaitsForLostMembers,
         Self::ChargesHangTwice,
+        Self::PatienceWithoutCeiling,
+        Self::AsksForever,
+        Self::HangsWithoutEvidence,
+        Self::AccusesMajority,
+        Self::OutputIsProgress,
+        Self::ForgetsBytes,
+        Self::ForgetsPhases,
+        Self::CountsAbsence,
+        Self::NanOnce,
     ];
 
     /// Those in how seats are given, which the cluster around `gang::place` has to catch.
@@ -247,6 +274,19 @@ impl Mutant {
         Self::StoresBeforeStopped,
         Self::WaitsForLostMembers,
         Self::ChargesHangTwice,
+    ];
+
+    /// Those in how hangs, NaN and slow ranks are found, which the world of the watch has to catch.
+    pub const OF_WATCH: [Self; 9] = [
+        Self::PatienceWithoutCeiling,
+        Self::AsksForever,
+        Self::HangsWithoutEvidence,
+        Self::AccusesMajority,
+        Self::OutputIsProgress,
+        Self::ForgetsBytes,
+        Self::ForgetsPhases,
+        Self::CountsAbsence,
+        Self::NanOnce,
     ];
 }
 

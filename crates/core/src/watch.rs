@@ -20,6 +20,7 @@
 //! - Nothing is called a hang before `hang-floor`, before `first-step-within` where no step was reported, or while bytes move
 //!   at the rate of a save or a phase that was said may last.
 //! - Evidence is asked for at most once in 400 ms, less often the longer a silence lasts, at most [`LOOKS_MOST`] times.
+//! - Time in which nobody looked, because the adapter was stopped or its clock stepped forward, is no silence.
 //! - `act` is set only where the finding is sure, or after `hang-after`.
 //!
 //! # Caveats
@@ -55,6 +56,7 @@ pub use self::{
 use self::{rank::Rank, slow::Pace};
 use crate::{
     diagnose::Confidence,
+    mutant::{self, Mutant},
     spec::{JobSettings, OnNan, WatchMode},
 };
 
@@ -62,12 +64,16 @@ use crate::{
 const MAX_RANKS: u32 = 1 << 17;
 /// A phase that was said lasts at least this long: lines of steps before it may arrive after it.
 const LATE: Duration = Duration::from_secs(2);
+/// Two lines without a number that are closer are one line that was printed twice.
+const LINES_APART: Duration = Duration::from_millis(10);
 /// Rising steps that are not new after which a bar has begun again.
 const RISING: u32 = 16;
 /// A phase that is said again within this time has not begun again.
 const REPEATED: Duration = Duration::from_mins(1);
 /// How often a phase may begin again without a step between.
 const REPEATS: u32 = 4;
+/// How much later than promised a look may be and still count as time that was watched.
+const LOOK_LATE: Duration = Duration::from_secs(1);
 /// The longest notice: one that is further away excuses no silence.
 const NOTICE_MOST: Duration = Duration::from_hours(2);
 
@@ -104,22 +110,30 @@ pub struct Watch {
     settings: Settings,
     ranks: Vec<Rank>,
     rhythm: Rhythm,
-    /// The latest time that was seen: one that goes back does no harm.
+    /// The adapter's clock, the latest that was seen: one that goes back does no harm.
+    clock: Duration,
+    /// The time of `clock` in which nobody looked: the adapter was stopped, or its clock stepped forward. Silence in it shows
+    /// nothing, since the programs may have been stopped as well.
+    away: Duration,
+    /// `clock` without that time. All times below are of this kind.
     now: Duration,
     /// Whether a step of this attempt was reported.
     started: bool,
     best_step: Option<u64>,
+    unnumbered: Option<Unnumbered>,
     /// The last sign of progress.
     progress_at: Duration,
+    /// The same by the adapter's clock.
+    progress_clock: Duration,
     /// The number of the silence since then.
     silence: u32,
     said: Option<Said>,
-    /// When bytes were first and last seen to move at the rate of work, in this silence.
-    worked: Option<(Duration, Duration)>,
+    /// Bytes that moved at the rate of work, in this silence.
+    worked: Option<Worked>,
     /// Until when the attempt is expected to be stopped from outside.
     excused_until: Duration,
     suspicion: Option<judge::Suspicion>,
-    /// When the last look said that the next one is due.
+    /// When the last look said that the next one is due, by the adapter's clock.
     promised: Option<Duration>,
     pending: Vec<Finding>,
     /// The labels of what is reported once.
@@ -127,6 +141,28 @@ pub struct Watch {
     stragglers: BTreeSet<u32>,
     pace: Pace,
     compare: judge::Compare,
+}
+
+/// Steps without a number.
+#[derive(Clone, Copy, Debug)]
+struct Unnumbered {
+    /// The rank whose lines are counted.
+    rank: u32,
+    /// When it reported the last one.
+    last: Duration,
+    /// Whether the job did something other than train since then.
+    mixed: bool,
+}
+
+/// Bytes that move at the rate of work.
+#[derive(Clone, Copy, Debug)]
+struct Worked {
+    first: Duration,
+    last: Duration,
+    /// The rank that moved them last.
+    rank: u32,
+    /// Whether a later sample of that rank shows that they stopped.
+    stopped: bool,
 }
 
 /// A phase that a rank said it is in.
@@ -165,10 +201,14 @@ impl Watch {
             settings,
             ranks: (0..ranks).map(|_| Rank::default()).collect(),
             rhythm,
+            clock: now,
+            away: Duration::ZERO,
             now,
             started: false,
             best_step: None,
+            unnumbered: None,
             progress_at: now,
+            progress_clock: now,
             silence: 1,
             said: None,
             worked: None,
@@ -195,7 +235,7 @@ impl Watch {
 
     /// Takes a signal of `rank`; whether a look is due now. Signals of unknown ranks are ignored.
     pub fn hear(&mut self, now: Duration, rank: u32, signal: Signal) -> bool {
-        self.now = self.now.max(now);
+        self.take_time(now);
         let (now, silence) = (self.now, self.silence);
         let suspected = self.suspicion.is_some();
         let Some(of) = self.ranks.get_mut(rank as usize) else {
@@ -208,12 +248,15 @@ impl Watch {
                 of.take_output(silence, now);
                 return self.end_phase(rank, Some(phase));
             }
-            Signal::Output => of.take_output(silence, now),
-            Signal::Usage(usage) => {
-                if of.take_usage(silence, now, usage) {
-                    let first = self.worked.map_or(now, |(first, _)| first);
-                    self.worked = Some((first, now));
+            Signal::Output => {
+                of.take_output(silence, now);
+                if mutant::is(Mutant::OutputIsProgress) {
+                    return self.progress(false);
                 }
+            }
+            Signal::Usage(usage) => {
+                let works = of.take_usage(silence, now, usage);
+                self.take_work(rank, works);
             }
             Signal::Gpu(gpu) => of.take_gpu(silence, now, gpu, suspected),
             Signal::Collective { sequence } => of.take_sequence(silence, now, sequence),
@@ -224,10 +267,46 @@ impl Watch {
             }
             Signal::Notice { deadline } => {
                 let most = now.saturating_add(NOTICE_MOST);
-                self.excused_until = self.excused_until.max(deadline.min(most));
+                let deadline = deadline.saturating_sub(self.away).min(most);
+                self.excused_until = self.excused_until.max(deadline);
             }
         }
         false
+    }
+
+    /// Takes the time of the adapter's clock.
+    fn take_time(&mut self, clock: Duration) {
+        self.clock = self.clock.max(clock);
+        if let Some(promised) = &mut self.promised {
+            let late = self.clock.saturating_sub(*promised);
+            if late > LOOK_LATE && !mutant::is(Mutant::CountsAbsence) {
+                self.away = self.away.saturating_add(late.saturating_sub(LOOK_LATE));
+                *promised = self.clock;
+            }
+        }
+        self.now = self.now.max(self.clock.saturating_sub(self.away));
+    }
+
+    /// Takes whether a sample of `rank` shows work; `None` where it says nothing about it.
+    fn take_work(&mut self, rank: u32, works: Option<bool>) {
+        let now = self.now;
+        match (works, &mut self.worked) {
+            (Some(true), _) if mutant::is(Mutant::ForgetsBytes) => {}
+            (Some(true), worked) => {
+                if let Some(unnumbered) = &mut self.unnumbered {
+                    unnumbered.mixed = true;
+                }
+                let first = worked.map_or(now, |worked| worked.first);
+                *worked = Some(Worked {
+                    first,
+                    last: now,
+                    rank,
+                    stopped: false,
+                });
+            }
+            (Some(false), Some(worked)) if worked.rank == rank => worked.stopped = true,
+            _ => {}
+        }
     }
 
     fn take_step(&mut self, rank: u32, step: Step) -> bool {
@@ -247,15 +326,42 @@ impl Watch {
         if let Some(cause) = cause {
             self.take_cause(rank, cause);
         }
-        let new = step.step.is_none_or(|step| self.best_step < Some(step));
+        let new = match step.step {
+            Some(step) => self.best_step < Some(step),
+            None => self.is_next_unnumbered(rank),
+        };
         self.best_step = self.best_step.max(step.step);
         if let Some(number) = step.step.filter(|_| new) {
             self.take_pace(number);
         }
-        let was_silent = self.progress(new);
+        let was_silent = self.progress(new && step.step.is_some());
         self.started = true;
         self.end_phase_by_step(step.step, new);
         was_silent || full || !self.pending.is_empty() || self.is_due_earlier()
+    }
+
+    /// Whether a line of `rank` without a number is another step. Only the lines of the first rank that prints such are
+    /// counted: all ranks may print one for the same step, and one may print it twice.
+    fn is_next_unnumbered(&mut self, rank: u32) -> bool {
+        let now = self.now;
+        let Some(of) = &mut self.unnumbered else {
+            self.unnumbered = Some(Unnumbered {
+                rank,
+                last: now,
+                mixed: false,
+            });
+            return true;
+        };
+        let gap = now.saturating_sub(of.last);
+        if of.rank != rank || gap < LINES_APART {
+            return false;
+        }
+        of.last = now;
+        if !std::mem::take(&mut of.mixed) && self.started {
+            self.rhythm.note(Phase::Train, gap);
+            self.rhythm.count_step();
+        }
+        true
     }
 
     /// Steps soon after the beginning of a phase do not end it, because their lines may be late, nor does a single one, nor
@@ -285,6 +391,7 @@ impl Watch {
     fn is_due_earlier(&self) -> bool {
         let due = self.progress_at.max(self.excused_until);
         let due = due.saturating_add(self.limits().suspect);
+        let due = due.saturating_add(self.away);
         self.promised.is_none_or(|promised| due < promised)
     }
 
@@ -329,6 +436,9 @@ impl Watch {
             repeats = said.repeats + 1;
         }
         let was_silent = self.progress(false);
+        if let Some(unnumbered) = &mut self.unnumbered {
+            unnumbered.mixed = true;
+        }
         self.said = Some(Said {
             rank,
             phase,
@@ -372,6 +482,7 @@ impl Watch {
             }
         }
         self.progress_at = self.now;
+        self.progress_clock = self.clock;
         self.silence = self.silence.wrapping_add(1);
         self.worked = None;
         self.suspicion.take().is_some()
@@ -397,7 +508,7 @@ impl Watch {
 
     fn report_once(&mut self, mut finding: Finding) {
         if self.found.insert(finding.cause.label()) {
-            finding.since = self.now;
+            finding.since = self.clock;
             self.pending.push(finding);
         }
     }

@@ -10,7 +10,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
 
 /// A source of draws.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Dice(ChaCha8Rng);
 
 impl Dice {

@@ -14,7 +14,8 @@
 //! 6. [`placement`]: another world, around `gang::place`;
 //! 7. [`network`]: another, around `probe::search`;
 //! 8. [`fleet`]: another, with many jobs around the deciders that concern all of them;
-//! 9. [`barrier`]: another, around the restart of one gang in its pods.
+//! 9. [`barrier`]: another, around the restart of one gang in its pods;
+//! 10. [`watch`]: another, around `core::watch` and the ranks of one job.
 #![forbid(unsafe_code)]
 
 pub mod barrier;
@@ -30,6 +31,7 @@ mod run;
 mod shrink;
 mod trace;
 mod violation;
+pub mod watch;
 mod world;
 
 use jiff::Timestamp;

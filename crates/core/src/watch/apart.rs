@@ -11,6 +11,7 @@ use super::{
     signal::Stack,
     stall::LOOKS_LEAST,
 };
+use crate::mutant::{self, Mutant};
 
 /// Looks with an equal stack after which a rank that uses CPU time is named before the ceiling.
 const EQUAL_LOOKS: u32 = 20;
@@ -97,7 +98,8 @@ pub(super) fn apart(ranks: &[Rank], silence: u32, span: Duration) -> Apart {
         return named(Way::DiskWait, &waits);
     }
     if let Some(sure) = outside_collective(&living) {
-        let mut apart = named(Way::Elsewhere, &|posture| !posture.waits);
+        let accused = mutant::is(Mutant::AccusesMajority);
+        let mut apart = named(Way::Elsewhere, &|posture| posture.waits == accused);
         apart.sure = sure;
         return apart;
     }
@@ -134,6 +136,12 @@ pub(super) fn apart(ranks: &[Rank], silence: u32, span: Duration) -> Apart {
         motion: motion.unwrap_or(Motion::Unseen),
         others_stand: true,
     }
+}
+
+/// Whether enough was seen of every rank that runs to compare them.
+pub(super) fn is_seen(ranks: &[Rank], silence: u32) -> bool {
+    let mut living = ranks.iter().filter(|rank| !rank.ended);
+    living.all(|rank| rank.seen(silence).is_seen(LOOKS_LEAST))
 }
 
 /// A state in which a process cannot run.

@@ -4,18 +4,21 @@ use std::time::Duration;
 
 use super::{
     Ask, Cause, Finding, Outlook, Watch,
-    apart::{Apart, Motion, Way, apart},
+    apart::{self, Apart, Motion, Way, apart},
     finding::{NAMED, Others},
     rank::Rank,
     slow,
-    stall::{self, LOOKS_APART_LEAST, LOOKS_LEAST, LOOKS_MOST, Limits, WORK_MOST},
+    stall::{self, LOOKS_APART_LEAST, LOOKS_LEAST, LOOKS_MOST, Limits, WORK_MOST, WORK_UNSEEN},
 };
 use crate::{
     diagnose::Confidence,
+    mutant::{self, Mutant},
     spec::WatchMode,
     watch::signal::{Phase, Stack},
 };
 
+/// Evidence that did not arrive this long after it was first asked for is missing; before that, it may be on its way.
+const EVIDENCE_WITHIN: Duration = Duration::from_secs(10);
 /// Ranks are compared by their step times at most this often: with thousands of them it costs a sort.
 const COMPARE_APART: Duration = Duration::from_secs(5);
 
@@ -36,7 +39,8 @@ pub(super) struct Suspicion {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Compare {
     at: Option<Duration>,
-    asked: Option<Duration>,
+    /// When stacks of a slow job were asked for, and in which silence.
+    asked: Option<(Duration, u32)>,
 }
 
 impl Compare {
@@ -50,7 +54,7 @@ impl Compare {
 impl Watch {
     /// What is found at `now`, which evidence is needed, and when to look again.
     pub fn look(&mut self, now: Duration) -> Outlook {
-        self.now = self.now.max(now);
+        self.take_time(now);
         let mut outlook = Outlook::default();
         if self.ranks.iter().all(|rank| rank.ended) {
             outlook.findings.append(&mut self.pending);
@@ -60,13 +64,21 @@ impl Watch {
         self.compare_ranks(&mut outlook);
         outlook.findings.append(&mut self.pending);
         self.judge(&mut outlook);
+        if let Some(at) = &mut outlook.wake_at {
+            // Looks that only keep the time: what is late by more than one of them was not watched.
+            let beat = stall::beat(&self.limits());
+            *at = (*at)
+                .min(self.now.saturating_add(beat))
+                .saturating_add(self.away);
+        }
         self.promised = outlook.wake_at;
         outlook
     }
 
     /// How long silence is ordinary now.
     pub(super) fn limits(&self) -> Limits {
-        let phase = self.said.map_or(Phase::Train, |said| said.phase);
+        let said = self.said.filter(|_| !mutant::is(Mutant::ForgetsPhases));
+        let phase = said.map_or(Phase::Train, |said| said.phase);
         stall::limits(&self.settings, &self.rhythm, self.started, phase)
     }
 
@@ -91,15 +103,23 @@ impl Watch {
         if suspicion.settled {
             return;
         }
-        // Bytes that move excuse a silence, but not without end.
-        let worked = self
-            .worked
-            .map(|(first, last)| last.min(first.saturating_add(WORK_MOST)));
+        // Bytes that move excuse a silence, but not without end. Looks are up to a minute apart, so they count as moving until one
+        // shows that they stopped.
+        let worked = self.worked.map(|worked| {
+            let unseen = worked.last.saturating_add(WORK_UNSEEN).min(now);
+            let last = if worked.stopped { worked.last } else { unseen };
+            last.min(worked.first.saturating_add(WORK_MOST))
+        });
         let from = from.max(worked.unwrap_or_default());
         let silence = now.saturating_sub(from);
         let asked = suspicion.looks >= LOOKS_LEAST
             && now.saturating_sub(suspicion.since) >= LOOKS_APART_LEAST * 2;
-        if asked && let Some(finding) = self.conclude(&limits, silence) {
+        let waited = now.saturating_sub(suspicion.since) >= EVIDENCE_WITHIN;
+        let seen = waited || apart::is_seen(&self.ranks, self.silence);
+        if asked
+            && seen
+            && let Some(finding) = self.conclude(&limits, silence)
+        {
             let strength = (finding.act, finding.confidence);
             suspicion.settled = finding.act
                 || silence >= limits.ceiling && finding.confidence >= Confidence::Medium;
@@ -109,7 +129,8 @@ impl Watch {
             }
         }
         if !suspicion.settled {
-            if now >= suspicion.next_look && suspicion.looks < LOOKS_MOST {
+            let may_ask = suspicion.looks < LOOKS_MOST || mutant::is(Mutant::AsksForever);
+            if now >= suspicion.next_look && may_ask {
                 outlook.ask.extend([Ask::Usage, Ask::Stacks]);
                 suspicion.looks += 1;
                 if suspicion.looks == LOOKS_LEAST {
@@ -134,11 +155,11 @@ impl Watch {
             return None;
         }
         let apart = apart(&self.ranks, self.silence, limits.still());
-        let at_ceiling = silence >= limits.ceiling;
+        let at_ceiling = silence >= limits.ceiling && !mutant::is(Mutant::PatienceWithoutCeiling);
         // A line that never changes is no progress, although its CPU time moves.
         let stands = apart.motion >= Motion::Stands;
         let confidence = match apart.way {
-            _ if apart.sure => Confidence::High,
+            _ if apart.sure || mutant::is(Mutant::HangsWithoutEvidence) => Confidence::High,
             // An attempt without a step that runs may just not report its steps.
             Way::AllAlike if !self.started && !stands => return None,
             Way::AllAlike if !at_ceiling => return None,
@@ -228,7 +249,7 @@ impl Watch {
             count: u32::try_from(count).unwrap_or(u32::MAX),
             confidence: Confidence::Low,
             act: false,
-            since: self.progress_at,
+            since: self.progress_clock,
             silent_for: self.now.saturating_sub(self.progress_at),
             others,
         }
@@ -243,21 +264,26 @@ impl Watch {
                 self.add_straggler(rank, Some(percent));
             }
         }
-        if self.suspicion.is_some() || !self.pace.wants_looks(now) {
+        let silent = self.suspicion.is_some() || self.said.is_some();
+        if silent || !self.pace.wants_looks(now) {
             self.compare.asked = None;
             return;
         }
-        if let Some(asked) = self.compare.asked {
+        if let Some((asked, silence)) = self.compare.asked {
             let next = asked.saturating_add(slow::LOOKS_APART);
             if now < next {
                 return wake(outlook, next);
+            }
+            // One look for each step: in a save that nobody announced, too, all others wait for one.
+            if silence == self.silence {
+                return;
             }
             if let Some(rank) = self.pace.take_look(&self.ranks, asked) {
                 self.add_straggler(rank, None);
             }
         }
         if self.pace.wants_looks(now) {
-            self.compare.asked = Some(now);
+            self.compare.asked = Some((now, self.silence));
             outlook.ask.push(Ask::Stacks);
             wake(outlook, now.saturating_add(slow::LOOKS_APART));
         }
@@ -267,7 +293,7 @@ impl Watch {
         if self.stragglers.insert(rank) {
             let cause = Cause::Straggler { percent };
             let mut finding = Finding::new(cause, Some(rank), Confidence::Medium);
-            finding.since = self.now;
+            finding.since = self.clock;
             self.pending.push(finding);
         }
     }

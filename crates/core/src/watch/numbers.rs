@@ -4,7 +4,10 @@
 //! of fp16 skips steps with an infinite norm until its scale fits, from 2^16 at most 16 of them in a row.
 
 use super::{Cause, signal::Step};
-use crate::progress::Figure;
+use crate::{
+    mutant::{self, Mutant},
+    progress::Figure,
+};
 
 /// Losses in a row that are NaN or infinite.
 const LOSSES: u32 = 2;
@@ -87,7 +90,8 @@ impl Numbers {
         {
             spike = self.spike(loss, step.step);
         }
-        if self.loss.length >= LOSSES {
+        let once = mutant::is(Mutant::NanOnce) && self.loss.length > 0;
+        if self.loss.length >= LOSSES || once {
             let step = self.loss.first_step;
             return Some(Cause::NanLoss { step, norm: false });
         }

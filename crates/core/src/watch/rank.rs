@@ -41,12 +41,16 @@ pub(super) struct Seen {
     first_usage: Option<Duration>,
     /// The last one.
     last_usage: Option<Duration>,
+    /// Samples of usage.
+    usages: u32,
     /// Samples since bytes moved, that one included.
     calm_usage: u32,
     /// The first stack.
     first_stack: Option<Duration>,
     /// The last one.
     last_stack: Option<Duration>,
+    /// Stacks.
+    stacks: u32,
     /// Stacks in a row that were equal.
     pub(super) equal_stacks: u32,
     /// Samples in a row with the rank stopped.
@@ -107,8 +111,8 @@ impl Rank {
         }
     }
 
-    /// Takes a sample; whether it shows work.
-    pub(super) fn take_usage(&mut self, silence: u32, at: Duration, usage: Usage) -> bool {
+    /// Takes a sample; whether it shows work, where it says anything about that.
+    pub(super) fn take_usage(&mut self, silence: u32, at: Duration, usage: Usage) -> Option<bool> {
         let mut channel = usage.wait_channel;
         if let Some(channel) = &mut channel {
             cut(channel, CHANNEL_CHARS);
@@ -125,7 +129,7 @@ impl Rank {
         let before = self.sample;
         let apart = before.map(|before| at.saturating_sub(before.at));
         if apart.is_some_and(|apart| apart < SAMPLES_APART) {
-            return false;
+            return None;
         }
         self.sample = Some(now);
         // Counters fall when a child ends: that is movement, too.
@@ -147,6 +151,7 @@ impl Rank {
         self.cpu = cpu;
         let seen = self.seen_in(silence);
         let first = seen.first_usage.is_none();
+        seen.usages = seen.usages.saturating_add(1);
         seen.first_usage.get_or_insert(at);
         seen.last_usage = Some(at);
         // The first sample of a silence is compared with one from before it.
@@ -167,7 +172,7 @@ impl Rank {
         };
         seen.stopped = count(ProcessState::Stopped, seen.stopped);
         seen.disk_wait = count(ProcessState::DiskWait, seen.disk_wait);
-        works && !first
+        (!first).then_some(works)
     }
 
     /// Takes a stack.
@@ -183,6 +188,7 @@ impl Rank {
         self.stack_at = at;
         let seen = self.seen_in(silence);
         let first = seen.first_stack.is_none();
+        seen.stacks = seen.stacks.saturating_add(1);
         seen.first_stack.get_or_insert(at);
         seen.last_stack = Some(at);
         if first || !equal {
@@ -230,6 +236,12 @@ impl Rank {
 }
 
 impl Seen {
+    /// Whether at least `looks` samples were taken of each kind of evidence that there is.
+    pub(super) fn is_seen(&self, looks: u32) -> bool {
+        let enough = |count: u32| count == 0 || count >= looks;
+        self.usages.max(self.stacks) >= looks && enough(self.usages) && enough(self.stacks)
+    }
+
     /// Whether samples of usage were taken.
     pub(super) fn has_usage(&self) -> bool {
         self.first_usage.is_some()

@@ -20,6 +20,9 @@ use super::{Settings, rhythm::Rhythm, signal::Phase};
 /// How long bytes that move at the rate of real work excuse a silence, from the first that were seen: an evaluation of two
 /// hours and a save of half an hour, with the lines between them lost. A hang with a busy helper process lasts that long.
 pub(super) const WORK_MOST: Duration = Duration::from_hours(3);
+/// How long bytes that moved excuse a silence when no later sample shows whether they still do: some evidence gets lost, and
+/// samples are a minute apart by then.
+pub(super) const WORK_UNSEEN: Duration = Duration::from_mins(15);
 /// A save that was announced may take this long.
 const SAVE_MOST: Duration = Duration::from_mins(30);
 /// An evaluation that was announced may take this long.
@@ -28,6 +31,8 @@ const EVALUATION_MOST: Duration = Duration::from_hours(2);
 pub(super) const LOOKS_APART_LEAST: Duration = Duration::from_millis(400);
 /// Two looks are at most this far apart.
 pub(super) const LOOKS_APART_MOST: Duration = Duration::from_mins(1);
+/// Two looks that only keep the time are at least this far apart.
+const BEAT_LEAST: Duration = Duration::from_secs(1);
 /// Looks at one silence. A program that never reports a step and works all the same is left alone after eight hours.
 pub const LOOKS_MOST: u32 = 512;
 /// Looks that a conclusion needs.
@@ -113,4 +118,9 @@ pub(super) fn limits(settings: &Settings, rhythm: &Rhythm, started: bool, phase:
 /// so that the number of looks grows with the logarithm of the time until one a minute is reached.
 pub(super) fn next_look(elapsed: Duration) -> Duration {
     (elapsed / 8).clamp(LOOKS_APART_LEAST, LOOKS_APART_MOST)
+}
+
+/// How far apart looks are that only keep the time.
+pub(super) fn beat(limits: &Limits) -> Duration {
+    (limits.suspect / 8).clamp(BEAT_LEAST, LOOKS_APART_MOST)
 }

@@ -1,8 +1,8 @@
-//! Tests of the watch: the scenarios of a hang in virtual time; parts and random jobs are beside it.
+//! Tests of the watch: the scenarios of a hang in virtual time; its parts are beside it, and random jobs are `sim::watch`'s.
 
 mod bounds;
+mod found;
 mod parts;
-mod random;
 mod world;
 
 use std::time::Duration;

@@ -10,3 +10,4 @@ mod regressions;
 mod shrinking;
 mod smoke;
 mod stored;
+mod watch;

@@ -14,7 +14,7 @@ use trainyard_core::{
     job::decide,
     mutant::{self, Mutant},
 };
-use trainyard_sim::{RunOptions, Violation, barrier, fleet, placement, run};
+use trainyard_sim::{RunOptions, Violation, barrier, fleet, placement, run, watch};
 
 /// Seeds after which a mistake counts as not found.
 const SEEDS: u64 = 20_000;
@@ -24,6 +24,8 @@ const PLACEMENT_SEEDS: u64 = 1_000;
 const FLEET_SEEDS: u64 = 1_000;
 /// The same for mistakes in a restart in place.
 const BARRIER_SEEDS: u64 = 20_000;
+/// The same for mistakes in how hangs are found.
+const WATCH_SEEDS: u64 = 20_000;
 
 fn first_catch(mutant: Mutant) -> Option<(u64, Violation)> {
     if Mutant::OF_FLEET.contains(&mutant) {
@@ -35,6 +37,12 @@ fn first_catch(mutant: Mutant) -> Option<(u64, Violation)> {
     if Mutant::OF_BARRIER.contains(&mutant) {
         return (0..BARRIER_SEEDS).find_map(|seed| {
             let outcome = mutant::with(Some(mutant), || barrier::run(seed));
+            outcome.violation.map(|violation| (seed, violation))
+        });
+    }
+    if Mutant::OF_WATCH.contains(&mutant) {
+        return (0..WATCH_SEEDS).find_map(|seed| {
+            let outcome = mutant::with(Some(mutant), || watch::run(seed));
             outcome.violation.map(|violation| (seed, violation))
         });
     }
@@ -53,7 +61,12 @@ fn first_catch(mutant: Mutant) -> Option<(u64, Violation)> {
 #[test]
 fn every_mutant_is_caught() {
     let of_jobs = |mutant: &Mutant| {
-        !Mutant::OF_FLEET.contains(mutant) && !Mutant::OF_BARRIER.contains(mutant)
+        let elsewhere = [
+            &Mutant::OF_FLEET[..],
+            &Mutant::OF_BARRIER,
+            &Mutant::OF_WATCH,
+        ];
+        !elsewhere.iter().any(|mutants| mutants.contains(mutant))
     };
     let others: Vec<Mutant> = Mutant::ALL.into_iter().filter(of_jobs).collect();
     let (table, survivors) = catch(&others);
@@ -71,6 +84,13 @@ fn every_mutant_of_the_fleet_is_caught() {
 #[test]
 fn every_mutant_of_the_barrier_is_caught() {
     let (table, survivors) = catch(&Mutant::OF_BARRIER);
+    println!("{table}");
+    assert!(survivors.is_empty(), "{survivors:?} survive\n{table}");
+}
+
+#[test]
+fn every_mutant_of_the_watch_is_caught() {
+    let (table, survivors) = catch(&Mutant::OF_WATCH);
     println!("{table}");
     assert!(survivors.is_empty(), "{survivors:?} survive\n{table}");
 }

@@ -1,6 +1,6 @@
 //! Training jobs in virtual time: what their ranks print, and what is seen of them from outside.
 
-use std::time::Duration;
+use std::{collections::VecDeque, time::Duration};
 
 use crate::{
     spec::JobSettings,
@@ -262,10 +262,10 @@ pub(super) fn watch(settings: Settings, job: &Job, until: Duration, delay: Durat
     let mut trace = Trace::default();
     let mut lines = job.lines.iter().peekable();
     let mut wake = Some(Duration::ZERO);
-    let mut answers: Option<(Duration, Vec<Ask>)> = None;
+    let mut answers: VecDeque<(Duration, Vec<Ask>)> = VecDeque::new();
     loop {
         let line = lines.peek().map(|(at, ..)| *at);
-        let answer = answers.as_ref().map(|(at, _)| *at);
+        let answer = answers.front().map(|(at, _)| *at);
         let Some(now) = [line, answer, wake].into_iter().flatten().min() else {
             break;
         };
@@ -274,7 +274,7 @@ pub(super) fn watch(settings: Settings, job: &Job, until: Duration, delay: Durat
         }
         let mut due = wake == Some(now);
         if answer == Some(now) {
-            for ask in answers.take().map(|(_, asks)| asks).unwrap_or_default() {
+            for ask in answers.pop_front().map(|(_, asks)| asks).unwrap_or_default() {
                 for rank in 0..job.ranks {
                     let signal = match ask {
                         Ask::Usage => job.usage(rank, now).map(Signal::Usage),
@@ -303,7 +303,7 @@ pub(super) fn watch(settings: Settings, job: &Job, until: Duration, delay: Durat
         );
         wake = outlook.wake_at;
         if !outlook.ask.is_empty() {
-            answers = Some((now + delay, outlook.ask.clone()));
+            answers.push_back((now + delay, outlook.ask.clone()));
         }
         let findings = outlook.findings.iter().cloned();
         trace
