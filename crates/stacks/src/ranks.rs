@@ -2,7 +2,7 @@
 //!
 //! Owns what is read of a rank. What follows from it is for others to say, who know of jobs and of time.
 //!
-//! Invariant: what is read of a pod is bounded by [`MOST_PROCESSES`].
+//! Invariant: what is read of a pod is bounded by 1,024 processes.
 
 mod tree;
 
