@@ -91,6 +91,8 @@ pub enum NewPodsReason {
     TransportRefused,
     /// The templates changed in more than words.
     TemplateChanged,
+    /// The user asked for a restart meanwhile.
+    Asked,
     /// A pod has not started yet, so it cannot stop.
     PodsStarting,
     /// The verdict on the failure blames a node.
@@ -148,6 +150,7 @@ impl fmt::Display for NewPodsReason {
             Self::QuickFailures { failures } => {
                 write!(f, "{failures} attempts in a row failed soon after they started, and the job backs off")
             }
+            Self::Asked => f.write_str("`trainyard.dev/restart` asks for it"),
             Self::SamePlace { slot, attempt } => {
                 write!(f, "{slot} failed in attempt {attempt} already, and a restart in place did not help")
             }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
 use super::{
-    limits::{MAX_ENDED, MAX_GROUPS, MAX_MESSAGE, MAX_SENTENCE, MAX_TEXT},
+    limits::{MAX_ENDED, MAX_GROUPS, MAX_MEMBERS, MAX_MESSAGE, MAX_SENTENCE, MAX_TEXT},
     slots::{Roster, SlotSet},
 };
 use crate::{pod::PodUid, spec::Slot};
@@ -337,7 +337,9 @@ impl Bounded for Summary {
         let hang = |text: fn(&HangReport) -> &String| {
             self.hang.as_ref().map_or(0, |hang| text(hang).len())
         };
+        let slots = self.groups.iter().map(|group| group.slots.len() as usize);
         vec![
+            ("the slots of all groups", slots.sum(), MAX_MEMBERS as usize),
             ("the label of a hang", hang(|hang| &hang.label), MAX_TEXT),
             (
                 "the sentence of a hang",

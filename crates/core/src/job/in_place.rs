@@ -45,11 +45,14 @@ use crate::{
 /// How soon labels, deletions and new pods are checked again: one that was lost must not hold up the gang for long.
 const RECHECK: Duration = Duration::from_secs(2);
 
-/// Forgets a barrier of another attempt: an operator that knows no barriers began a later one.
+/// Forgets a barrier that an operator which knows none went past: it began a later attempt, or gave the prepared one new pods, which
+/// run already.
 pub(super) fn drop_outdated(pass: &mut Pass<'_>) {
     let record = &mut pass.status.trainyard;
-    let attempt = record.attempt;
-    record.barrier.take_if(|barrier| barrier.attempt != attempt);
+    let (attempt, formed) = (record.attempt, record.formed);
+    record.barrier.take_if(|barrier| {
+        barrier.attempt != attempt || formed && barrier.phase == BarrierPhase::Preparing
+    });
 }
 
 /// Answers the leader where the pass decides nothing about the gang: the job has ended or is about to have no pods.
@@ -153,6 +156,11 @@ pub(super) fn proceed(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), Fa
         stand_by(pass, Wish::Fail);
         return seating::end_evicted(pass);
     }
+    // Kept pods are those of the old template, so neither a new one nor a restart that is asked for may be answered in place.
+    if let Some(reason) = choice::overtaken(pass) {
+        new_pods(pass, &reason);
+        return Ok(());
+    }
     let wish = wish(pass);
     let Some(step) = step(pass, wish) else {
         let why = choice::unsupervised(pass.observed).to_owned();
@@ -195,7 +203,9 @@ fn act(pass: &mut Pass<'_>, roster: &Roster<'_>, step: &Step) {
         }
     }
     let slots: Vec<Slot> = step.create.iter().map(|create| create.slot).collect();
-    if !slots.is_empty() {
+    // A pod that is there and has no seat yet gets it the same way.
+    let gated = observed.pods.iter().any(|pod| pod.gated);
+    if !slots.is_empty() || gated {
         converge::create(pass, roster, &slots, true);
     }
     if !pass.actions.is_empty() {

@@ -204,7 +204,8 @@ impl<'a> Pass<'a> {
             record.succeeded.clear();
         }
         for pod in &roster.notable {
-            if pod.phase == PodPhase::Succeeded {
+            // A program that a barrier stops may end with 0 without having finished.
+            if pod.phase == PodPhase::Succeeded && record.barrier.is_none() {
                 record
                     .succeeded
                     .entry(pod.slot.role)

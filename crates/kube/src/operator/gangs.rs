@@ -31,7 +31,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tracing::warn;
 use trainyard_core::{
     barrier::Limits,
-    job::{self, Decision, Observed, SeenGang, Supervised},
+    job::{self, Decision, Observed, PodPhase, SeenGang, Supervised},
     launch::{
         Cluster,
         supervise::{self, GangServer, OPERATOR_PORT},
@@ -177,7 +177,11 @@ impl Operator {
         }
         let obstacle = supervise::obstacle(job, &self.cluster_now());
         let leader = supervise::leading_slot(job).filter(|_| obstacle.is_none());
-        let Some(leader) = leader.filter(|_| !job::has_ended(&observed.status)) else {
+        // Which programs of a failed job ended by themselves is needed until their containers have ended too: their logs are kept.
+        let mut pods = observed.pods.iter();
+        let runs = pods.any(|pod| pod.phase == PodPhase::Running && pod.deleted_at.is_none());
+        let needed = runs || !job::has_ended(&observed.status);
+        let Some(leader) = leader.filter(|_| needed) else {
             self.gangs.forget(key);
             return obstacle.map_or(SeenGang::Unused, SeenGang::Unable);
         };

@@ -143,6 +143,15 @@ fn template_change(pass: &Pass<'_>) -> TemplateChange {
     }
 }
 
+/// What the user has changed since the barrier began, where that needs new pods.
+pub(super) fn overtaken(pass: &Pass<'_>) -> Option<NewPodsReason> {
+    let asked = &pass.job.settings.restart;
+    if asked.is_some() && *asked != pass.status.trainyard.restart {
+        return Some(NewPodsReason::Asked);
+    }
+    (template_change(pass) == TemplateChange::More).then_some(NewPodsReason::TemplateChanged)
+}
+
 /// A short hash of the pod templates (FNV-1a), by which a change of them is noticed. Users change only their own jobs, so nobody gains by a
 /// collision.
 pub(in crate::job) fn template_digest(job: &Job) -> String {

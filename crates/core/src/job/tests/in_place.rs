@@ -387,7 +387,7 @@ fn permanent_exit_code_fails_the_job_and_keeps_its_log() {
 #[test]
 fn what_ends_a_barrier() {
     type Change = fn(&mut Gang);
-    let cases: [(&str, u32, ConditionType, Change); 5] = [
+    let cases: [(&str, u32, ConditionType, Change); 7] = [
         ("suspended", 1, ConditionType::Suspended, |gang| {
             gang.world.job.run_policy.suspend = true;
         }),
@@ -408,6 +408,14 @@ fn what_ends_a_barrier() {
         }),
         ("too long", 2, ConditionType::Restarting, |gang| {
             gang.clock += Duration::from_hours(1);
+        }),
+        ("asked to restart", 2, ConditionType::Restarting, |gang| {
+            gang.world.job.settings.restart = Some("now".to_owned());
+        }),
+        ("another template", 2, ConditionType::Restarting, |gang| {
+            let role = gang.world.job.roles.get_mut(&Role::Worker).unwrap();
+            let pod = role.template.spec.get_or_insert_default();
+            pod.node_name = Some("another".to_owned());
         }),
     ];
     for (name, attempt, condition, change) in cases {
@@ -525,4 +533,65 @@ fn supervised_jobs_ask_for_their_identity_before_pods() {
     let pod = place(|action| matches!(action, Action::CreatePod { waits: false, .. }));
     assert!(shared.is_some() && shared < pod, "{actions:?}");
     assert_eq!(world.pass().actions, []);
+}
+
+/// A program that saves when it is stopped and ends with 0 has not finished.
+#[test]
+fn no_pod_succeeds_in_a_barrier() {
+    let mut gang = Gang::of_three();
+    gang.ends(worker(1), 1);
+    gang.pass();
+    gang.pass();
+    let pods = &mut gang.world.observed.pods;
+    let master = Slot::new(Role::Master, 0);
+    let saved = pods.iter_mut().find(|pod| pod.slot == master).unwrap();
+    saved.phase = PodPhase::Succeeded;
+    gang.pass();
+    assert!(!gang.holds(ConditionType::Succeeded));
+    assert!(gang.record().succeeded.is_empty());
+}
+
+/// An older operator gave the prepared attempt new pods, which train; it kept the barrier as a field that it does not know.
+#[test]
+fn barrier_that_was_passed_over_is_dropped() {
+    let mut gang = Gang::of_three();
+    gang.ends(worker(1), 1);
+    gang.pass();
+    gang.pass();
+    gang.report(1, StateName::Stopped);
+    gang.pass();
+    let barrier = gang.record().barrier.clone().unwrap();
+    assert_eq!(barrier.phase, BarrierPhase::Preparing);
+    gang.summary.ended.clear();
+    gang.receive();
+    gang.world.observed.status.trainyard.formed = true;
+    for pod in &mut gang.world.observed.pods {
+        pod.attempt = 2;
+    }
+    gang.pass();
+    assert_eq!(gang.record().barrier, None);
+    assert_eq!(gang.record().attempt, 2);
+}
+
+/// A pod that replaces a lost one and was created without a seat gets the seat that is given later.
+#[test]
+fn gated_replacement_gets_its_seat() {
+    let mut gang = Gang::of_three();
+    gang.ends(worker(1), 1);
+    gang.pass();
+    gang.pass();
+    gang.report(1, StateName::Stopped);
+    gang.pass();
+    gang.pass();
+    let nodes = gang.world.job.slots().map(|slot| (slot, "b".to_owned()));
+    gang.world.observed.seating = Seating::Given(nodes.collect());
+    let pods = &mut gang.world.observed.pods;
+    let new = pods.iter_mut().find(|pod| pod.slot == worker(0)).unwrap();
+    (new.uid, new.attempt, new.gated, new.node) = ("new".to_owned(), 2, true, None);
+    new.phase = PodPhase::Pending;
+    let seated = |actions: &[Action]| {
+        let mut actions = actions.iter();
+        actions.any(|action| matches!(action, Action::SeatPod { uid, .. } if uid == "new"))
+    };
+    assert!(seated(&gang.pass().actions) || seated(&gang.pass().actions));
 }

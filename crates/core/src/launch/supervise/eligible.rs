@@ -85,6 +85,11 @@ fn of_container(container: &Container) -> Option<String> {
             "has no `command` in container `{name}`, so what it runs is known only to its image"
         ));
     }
+    if container.liveness_probe.is_some() {
+        return Some(format!(
+            "has a `livenessProbe` in container `{name}`, which would end it while programs are stopped"
+        ));
+    }
     let interactive = container.stdin == Some(true) || container.tty == Some(true);
     interactive.then(|| format!("sets `stdin` or `tty` in container `{name}`"))
 }
@@ -92,6 +97,10 @@ fn of_container(container: &Container) -> Option<String> {
 fn of_pod(pod: &PodSpec, container: &Container) -> Option<String> {
     if pod.os.as_ref().is_some_and(|os| os.name == "windows") {
         return Some("is for Windows".to_owned());
+    }
+    if pod.host_ipc == Some(true) {
+        let why = "uses the shared memory of its node (`hostIPC`), which is cleaned when a program is stopped";
+        return Some(why.to_owned());
     }
     let mut volumes = pod.volumes.iter().flatten();
     let taken = [agent::PROGRAM_VOLUME, agent::IDENTITY_VOLUME, FILES_VOLUME];
