@@ -28,6 +28,7 @@ mod members;
 mod outgoing;
 mod processes;
 mod program;
+mod reporting;
 mod seldom;
 mod settings;
 mod shared_memory;
@@ -63,9 +64,10 @@ use self::{
     members::Members,
     outgoing::{Outgoing, Secure},
     program::{Event, Program},
+    reporting::Reporting,
     settings::Setup,
     signals::Signals,
-    supervisor::{Lead, Reporting, Route, Supervisor},
+    supervisor::{Lead, Route, Supervisor},
     watching::Watching,
 };
 use crate::{

@@ -15,35 +15,26 @@ use nix::{
     poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::signal::Signal,
 };
-use trainyard_core::{
-    barrier::{
-        ConnectionId, Envelope, Leader, LeaderAction, LeaderMessage, Member, MemberAction,
-        MemberState, OperatorMessage, ProgramExit,
-    },
-    launch::supervise::SupervisedRanks,
-    spec::Slot,
+use trainyard_core::barrier::{
+    ConnectionId, Envelope, Leader, LeaderAction, Member, MemberAction, MemberState,
+    OperatorMessage, ProgramExit,
 };
 
 use super::{
     POLL_AGAIN,
-    evidence::Evidence,
-    frame::{Frame, Kind},
+    frame::Kind,
     members::{self, Members},
     outgoing::{self, Outgoing},
     program::{Event, Program},
+    reporting::{FromLeader, Reporting, read_frame},
     signals::Signals,
-    signs::{Question, Report, Sign},
+    signs::{Report, Sign},
     watching::Watching,
 };
 use crate::log_message;
 
 /// The connection of the leader's own supervisor.
 const OWN: ConnectionId = 0;
-/// Between two reports of signs, for each pod of the gang, and its bounds. The watch learns the rhythm of steps from when
-/// reports arrive, so the shortest must be well below `hang-floor`.
-const REPORT_EACH: Duration = Duration::from_millis(8);
-const REPORT_LEAST: Duration = Duration::from_millis(250);
-const REPORT_MOST: Duration = Duration::from_secs(2);
 /// With more members than this, a round takes at least [`ROUND`], so that a poll of all of them is worth it.
 const MANY_MEMBERS: usize = 128;
 const ROUND: Duration = Duration::from_millis(5);
@@ -67,49 +58,6 @@ pub(crate) struct Lead {
     pub(crate) members: Members,
     pub(crate) operator: Outgoing,
     pub(crate) watching: Option<Watching>,
-}
-
-/// What a member reports to the leader's watch.
-pub(crate) struct Reporting {
-    pub(crate) job: String,
-    pub(crate) slot: Slot,
-    pub(crate) ranks: SupervisedRanks,
-    pub(crate) evidence: Evidence,
-    /// Between two reports of what the program prints.
-    gap: Duration,
-    /// When the next one may be sent.
-    next: Duration,
-    has_news: bool,
-    /// The leader does not know yet which ranks this pod holds.
-    greets: bool,
-}
-
-impl Reporting {
-    pub(crate) fn new(job: String, slot: Slot, ranks: SupervisedRanks, evidence: Evidence) -> Self {
-        let pods = ranks.all / ranks.count.max(1);
-        Self {
-            job,
-            slot,
-            ranks,
-            evidence,
-            // A leader reads at most a few hundred of them in a second, however large the gang is.
-            gap: (REPORT_EACH * pods).clamp(REPORT_LEAST, REPORT_MOST),
-            next: Duration::ZERO,
-            has_news: false,
-            greets: false,
-        }
-    }
-
-    fn report(&self, attempt: u32, asked: Option<u32>, signs: Vec<Sign>) -> Report {
-        Report {
-            job: self.job.clone(),
-            attempt,
-            first: self.ranks.first,
-            count: self.ranks.count,
-            asked,
-            signs,
-        }
-    }
 }
 
 enum Action {
@@ -551,23 +499,5 @@ impl Supervisor {
         let ready = wanted.iter().zip(&polled);
         let ready = ready.filter(|(_, polled)| polled.any().unwrap_or(false));
         Ok(ready.map(|((ready, ..), _)| *ready).collect())
-    }
-}
-
-/// What a leader sends.
-enum FromLeader {
-    Message(Envelope<LeaderMessage>),
-    Question(Question),
-}
-
-fn read_frame(frame: &Frame) -> Option<FromLeader> {
-    match frame.kind {
-        Kind::Command => Envelope::decode(&frame.content)
-            .ok()
-            .map(FromLeader::Message),
-        Kind::Question => Question::decode(&frame.content)
-            .ok()
-            .map(FromLeader::Question),
-        _ => None,
     }
 }

@@ -186,3 +186,24 @@ fn a_renewed_token_is_used() {
     });
     assert!(!leader.err().contains("expired"), "{}", leader.err());
 }
+
+/// A pod that replaces another one starts nothing by itself, only when the gang does.
+#[test]
+fn a_waiting_pod_starts_with_go() {
+    let mut gang = Gang::new(1);
+    let mut settings = gang.settings(0);
+    settings.waits = true;
+    let mut alone = gang.start_with(0, RUNS, &settings);
+    until("it listens", || {
+        std::net::TcpStream::connect(("127.0.0.1", gang.port)).is_ok()
+    });
+    send_signal("-TERM", alone.child.id());
+    assert_eq!((alone.code(), alone.out()), (Some(143), String::new()));
+
+    let operator = Operator::start(gang.folder.path(), &gang.slots(), StopHow::Hang);
+    gang.operator = Some(operator.address.clone());
+    let mut settings = gang.settings(0);
+    settings.waits = true;
+    let pod = gang.start_with(0, RUNS, &settings);
+    until("it runs", || pod.number("attempt ") == Some(1));
+}

@@ -1,0 +1,84 @@
+//! What a member reports to the leader's watch and how often, and what a leader sends it.
+
+use std::time::Duration;
+
+use trainyard_core::{
+    barrier::{Envelope, LeaderMessage},
+    launch::supervise::SupervisedRanks,
+    spec::Slot,
+};
+
+use super::{
+    evidence::Evidence,
+    frame::{Frame, Kind},
+    signs::{Question, Report, Sign},
+};
+
+/// Between two reports of signs, for each pod of the gang, and its bounds. The watch learns the rhythm of steps from when
+/// reports arrive, so the shortest must be well below `hang-floor`.
+const REPORT_EACH: Duration = Duration::from_millis(8);
+const REPORT_LEAST: Duration = Duration::from_millis(250);
+const REPORT_MOST: Duration = Duration::from_secs(2);
+
+/// What a member reports to the leader's watch.
+pub(crate) struct Reporting {
+    job: String,
+    pub(crate) slot: Slot,
+    ranks: SupervisedRanks,
+    pub(crate) evidence: Evidence,
+    /// Between two reports of what the program prints.
+    pub(crate) gap: Duration,
+    /// When the next one may be sent.
+    pub(crate) next: Duration,
+    pub(crate) has_news: bool,
+    /// The leader does not know yet which ranks this pod holds.
+    pub(crate) greets: bool,
+}
+
+impl Reporting {
+    pub(crate) fn new(job: String, slot: Slot, ranks: SupervisedRanks, evidence: Evidence) -> Self {
+        let pods = ranks.all / ranks.count.max(1);
+        Self {
+            job,
+            slot,
+            ranks,
+            evidence,
+            // A leader reads at most a few hundred of them in a second, however large the gang is.
+            gap: (REPORT_EACH * pods).clamp(REPORT_LEAST, REPORT_MOST),
+            next: Duration::ZERO,
+            has_news: false,
+            greets: false,
+        }
+    }
+
+    /// A report about the ranks of this pod.
+    pub(crate) fn report(&self, attempt: u32, asked: Option<u32>, signs: Vec<Sign>) -> Report {
+        Report {
+            job: self.job.clone(),
+            attempt,
+            first: self.ranks.first,
+            count: self.ranks.count,
+            asked,
+            signs,
+        }
+    }
+}
+
+/// What a leader sends.
+pub(crate) enum FromLeader {
+    Message(Envelope<LeaderMessage>),
+    Question(Question),
+}
+
+/// The content of a frame from a leader; nothing where no leader sends such a frame.
+pub(crate) fn read_frame(frame: &Frame) -> Option<FromLeader> {
+    match frame.kind {
+        Kind::Command => Envelope::decode(&frame.content)
+            .ok()
+            .map(FromLeader::Message),
+        Kind::Question => Question::decode(&frame.content)
+            .ok()
+            .map(FromLeader::Question),
+        _ => None,
+    }
+}
