@@ -6,7 +6,7 @@
 //!
 //! Several operators may run: all of them follow the cluster, the one that holds the lease acts.
 
-mod consult;
+pub(crate) mod consult;
 mod fabrics;
 pub(crate) mod gangs;
 mod groups;

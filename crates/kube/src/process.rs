@@ -31,7 +31,7 @@ use crate::{
     },
     health,
     kubeconfig::{self, config},
-    operator::{gangs, push},
+    operator::{consult, gangs, push},
     poison::panic_message,
     serve::{self, Server},
     trace::{self, Recorder},
@@ -324,6 +324,11 @@ fn start_gangs(
         .map_err(ProcessError::Tls)?;
     let namespace = operator.pod_namespace().unwrap_or("default");
     operator.gangs.begin(Arc::clone(certificate), namespace);
+    // All programs of a gang wait while the first failure is judged.
+    std::thread::Builder::new()
+        .name("rules".to_owned())
+        .spawn(consult::prepare_rules)
+        .map_err(ProcessError::Runtime)?;
     let (tls, operator) = (TlsAcceptor::from(Arc::new(config)), operator.clone());
     run_on_own_thread("gangs", listener, 1, std::future::ready(()), |listener| {
         gangs::serve(listener, tls, operator)

@@ -57,6 +57,11 @@ const PAUSE: Duration = Duration::from_mins(1);
 /// The rules of the doctor, made once for all operators of the process, when the first log is read.
 static RULES: OnceLock<Arc<Rules>> = OnceLock::new();
 
+/// Makes the rules of the doctor, so that the first failure does not wait for them.
+pub(crate) fn prepare_rules() {
+    RULES.get_or_init(|| Arc::new(Rules::builtin()));
+}
+
 /// What is remembered of reading logs.
 #[derive(Debug)]
 pub(crate) struct Consultation {

@@ -104,6 +104,14 @@ mod tests {
     use super::*;
     use crate::serve::{Room, Size, Traffic};
 
+    /// What it is, bytes of the room, what arrives, what is read of it.
+    type Case = (
+        &'static str,
+        usize,
+        &'static [u8],
+        Result<&'static [u8], FrameError>,
+    );
+
     async fn place(bytes: usize) -> Place {
         let size = Size {
             connections: 1,
@@ -117,7 +125,7 @@ mod tests {
 
     #[tokio::test]
     async fn frames_are_bounded() {
-        let cases: [(&str, usize, &[u8], Result<&[u8], FrameError>); 8] = [
+        let cases: [Case; 8] = [
             ("whole", 9, b"\0\0\0\x03Sab", Ok(b"ab")),
             ("no content", 9, b"\0\0\0\x01S", Ok(b"")),
             ("no kind", 9, b"\0\0\0\0", Err(FrameError::Length)),

@@ -52,7 +52,7 @@ struct Link {
     id: u64,
     pod: String,
     outbox: Arc<Outbox>,
-    _closes: watch::Sender<()>,
+    _keeps_open: watch::Sender<()>,
 }
 
 /// The end of a [`Link`] that the connection holds.
@@ -224,7 +224,7 @@ impl Registry {
             return None;
         }
         gang.end_link();
-        let (closes, closed) = watch::channel(());
+        let (keeps_open, closed) = watch::channel(());
         let outbox: Arc<Outbox> = Arc::default();
         let id = self.next_link;
         self.next_link += 1;
@@ -232,7 +232,7 @@ impl Registry {
             id,
             pod: pod.to_owned(),
             outbox: Arc::clone(&outbox),
-            _closes: closes,
+            _keeps_open: keeps_open,
         });
         Some(Connected {
             id,
