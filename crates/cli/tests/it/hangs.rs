@@ -46,6 +46,25 @@ fn a_stopped_rank_is_named_and_the_gang_restarts() {
 }
 
 #[test]
+fn a_hang_is_found_by_heartbeats_alone() {
+    let script = IN_STEP.replace(
+        "echo step $n loss 0.5",
+        "echo step=$n phase=train > $TRAINYARD_BEAT",
+    );
+    assert_ne!(script, IN_STEP);
+    let file = annotated(3, &script, "trainyard.dev/hang-floor: 1s");
+    let fault = ["--format", "json", "--inject", "hang rank=2 at=step:20"];
+    let outcome = run(&fault, &file).run();
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let report = report(&outcome);
+    assert_eq!(report["attempts"], 2, "{report}");
+    assert_eq!(report["failures"][0]["rank"], 2, "{report}");
+    let verdict = &report["failures"][0]["verdict"];
+    assert_eq!(verdict["label"], "hang_stopped", "{report}");
+    assert!(report["lastStep"].as_u64() >= Some(20), "{report}");
+}
+
+#[test]
 fn a_job_that_only_reports_is_not_restarted() {
     let annotations = "trainyard.dev/hang-floor: 1s, trainyard.dev/watch: report";
     let file = annotated(3, IN_STEP, annotations);
