@@ -50,10 +50,9 @@ pub(crate) fn reap() -> Reaped {
                     ended.push((Pid::from_raw(pid.as_raw_pid()), exit));
                 }
             }
-            Ok(None) => break false,
             Err(rustix::io::Errno::CHILD) => break true,
             Err(rustix::io::Errno::INTR) => {}
-            Err(_) => break false,
+            Ok(None) | Err(_) => break false,
         }
     };
     Reaped { ended, alone }
