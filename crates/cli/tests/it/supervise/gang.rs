@@ -150,9 +150,10 @@ fn stubborn_programs_are_stopped() {
     let grace = StopHow::Grace(Duration::from_millis(100));
     let operator = Operator::start(gang.folder.path(), &gang.slots(), grace);
     gang.operator = Some(operator.address.clone());
+    // It ends by itself after a while: a test that fails leaves nothing that runs on.
     let stubborn = "echo attempt $TRAINYARD_ATTEMPT; test $TRAINYARD_ATTEMPT = 2 && exec sleep 300; trap '' TERM ABRT; \
                     setsid sh -c 'trap \"\" TERM ABRT; echo child $$; (setsid sh -c \"echo grandchild \\$\\$; sleep 301\" &); \
-                    while :; do sleep 0.05; done' & echo pid $$; while :; do sleep 0.05; done";
+                    i=0; while test $((i += 1)) -lt 2000; do sleep 0.05; done' & echo pid $$; i=0; while test $((i += 1)) -lt 2000; do sleep 0.05; done";
     let leader = gang.start(0, stubborn);
     let member = gang.start(1, RUNS);
     let numbers = || ["pid ", "child ", "grandchild "].map(|word| leader.number(word));
