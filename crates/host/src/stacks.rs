@@ -1,6 +1,6 @@
 //! What the ranks of a run do right now: the answer of the engine to a terminal that asks for stacks.
 //!
-//! Plain values that cross the socket of a run and become JSON. Reading them is [`crate::looker`]'s; how they are grouped and
+//! Plain values that cross the socket of a run and become JSON. Reading them is `looker`'s; how they are grouped and
 //! shown is the caller's.
 
 use serde::{Deserialize, Serialize};

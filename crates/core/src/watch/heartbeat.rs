@@ -108,6 +108,10 @@ fn last_line(bytes: &[u8], whole: bool) -> Option<&[u8]> {
 mod tests {
     use super::*;
 
+    #[expect(
+        clippy::unnecessary_wraps,
+        reason = "what is read may be nothing, and the cases say so beside each other"
+    )]
     fn beat(
         step: Option<u64>,
         loss: Option<f64>,
