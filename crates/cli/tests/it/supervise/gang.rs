@@ -196,7 +196,7 @@ fn a_waiting_pod_starts_with_go() {
     settings.waits = true;
     let mut alone = gang.start_with(0, RUNS, &settings);
     until("it listens", || {
-        std::net::TcpStream::connect(("127.0.0.1", gang.port)).is_ok()
+        std::net::TcpStream::connect(gang.address).is_ok()
     });
     send_signal("-TERM", alone.child.id());
     assert_eq!((alone.code(), alone.out()), (Some(143), String::new()));
