@@ -39,6 +39,7 @@ mod elastic;
 mod fabric;
 mod grouping;
 mod messages;
+mod no_progress;
 mod observed;
 mod pass;
 mod preflight;
@@ -69,7 +70,7 @@ pub use observed::{
 pub use status::{
     Condition, ConditionStatus, ConditionType, FabricInUse, FailedBy, FailedStarts, GangPhase,
     JobRecord, JobStatus, Kept, LastEnd, LastFailure, PreflightState, ProgressRecord, RECORD_EVERY,
-    RoleStatus, Spent, Unreadable, read as read_status, time_words,
+    RoleStatus, Spent, Unreadable, WithoutProgress, read as read_status, time_words,
 };
 
 pub use status_delay::{PROGRESS_EVERY, may_wait};

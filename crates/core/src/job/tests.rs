@@ -6,6 +6,7 @@ mod asked;
 mod fabrics;
 mod groups;
 mod hunted;
+mod no_progress;
 mod preflights;
 mod reports;
 mod seats;

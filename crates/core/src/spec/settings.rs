@@ -28,6 +28,8 @@ pub mod annotation {
     pub const FIRST_STEP_WITHIN: &str = "trainyard.dev/first-step-within";
     /// `report`, `restart` or `stop`: what follows when the loss stays NaN or infinite.
     pub const ON_NAN: &str = "trainyard.dev/on-nan";
+    /// Attempts in a row that reach no later step before the job fails, e.g. `3`; `0` never ends it for that.
+    pub const NO_PROGRESS: &str = "trainyard.dev/no-progress";
     /// How long a gang that has seats may take until all of its pods run, e.g. `10m`.
     pub const START_WITHIN: &str = "trainyard.dev/start-within";
     /// Comma list of old behaviours to restore; see [`super::Compat`].
@@ -88,6 +90,8 @@ pub struct JobSettings {
     pub first_step_within: Duration,
     /// What follows when the loss stays NaN or infinite.
     pub on_nan: OnNan,
+    /// Attempts in a row that reach no later step before the job fails, where stated; 0 never ends it for that.
+    pub no_progress: Option<u32>,
     /// How long a gang that has seats may take until all of its pods run.
     pub start_within: Duration,
     /// Old behaviours brought back.
@@ -127,6 +131,8 @@ impl JobSettings {
     pub const HANG_FLOOR: Duration = Duration::from_secs(30);
     /// Large models load and compile for many minutes before their first step.
     pub const FIRST_STEP_WITHIN: Duration = Duration::from_mins(30);
+    /// Attempts in a row without a later step after which a job without a limit of its own fails.
+    pub const NO_PROGRESS: u32 = 3;
     /// Long enough to pull a large image, short enough that seats nobody uses are not idle all night.
     pub const START_WITHIN: Duration = Duration::from_mins(15);
 }
@@ -142,6 +148,7 @@ impl Default for JobSettings {
             hang_floor: Self::HANG_FLOOR,
             first_step_within: Self::FIRST_STEP_WITHIN,
             on_nan: OnNan::default(),
+            no_progress: None,
             start_within: Self::START_WITHIN,
             compat: BTreeSet::new(),
             restart: None,

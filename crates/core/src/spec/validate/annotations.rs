@@ -19,7 +19,7 @@ use crate::{
 const PREFIX: &str = annotation::PREFIX;
 
 /// Annotations that change the job.
-const KNOWN: [&str; 21] = [
+const KNOWN: [&str; 22] = [
     annotation::RESTART_SCOPE,
     annotation::BUDGET,
     annotation::LOST_AFTER,
@@ -28,6 +28,7 @@ const KNOWN: [&str; 21] = [
     annotation::HANG_FLOOR,
     annotation::FIRST_STEP_WITHIN,
     annotation::ON_NAN,
+    annotation::NO_PROGRESS,
     annotation::START_WITHIN,
     annotation::COMPAT,
     annotation::RESTART,
@@ -45,6 +46,9 @@ const KNOWN: [&str; 21] = [
 
 /// Longest name of a restart: it is kept in the status.
 const RESTART_CHARS: usize = 64;
+
+/// Most attempts that a setting may ask for.
+const MOST_ATTEMPTS: u32 = 1_000;
 
 /// Annotations that other parts of Trainyard read.
 const READ_ELSEWHERE: [&str; 3] = [
@@ -85,6 +89,9 @@ pub(super) fn settings(
             }
             annotation::ON_NAN => {
                 word(text, OnNan::ALL, OnNan::name).map(|on_nan| settings.on_nan = on_nan)
+            }
+            annotation::NO_PROGRESS => {
+                attempts(text).map(|count| settings.no_progress = Some(count))
             }
             annotation::START_WITHIN => duration(text).map(|time| settings.start_within = time),
             annotation::COMPAT => compat(text, &mut settings).map(|all| everything = all),
@@ -188,6 +195,13 @@ fn word<T: Copy, const N: usize>(
             Some(meant) => misspelled(text, meant),
             None => SettingError::not(one_of(names()), text),
         })
+}
+
+/// A number of attempts.
+fn attempts(text: &str) -> Result<u32, SettingError> {
+    let count = text.trim().parse::<u32>().ok();
+    let count = count.filter(|count| *count <= MOST_ATTEMPTS);
+    count.ok_or_else(|| SettingError::not("a number from 0 to 1000", text))
 }
 
 /// `off`, or the word that switches the setting on.

@@ -343,6 +343,9 @@ fn annotations_are_read() {
         ("hang-floor", "0s"),
         ("first-step-within", "soon"),
         ("on-nan", "ignore"),
+        ("no-progress", "never"),
+        ("no-progress", "-1"),
+        ("no-progress", "1001"),
     ] {
         let checked = annotated(key, bad);
         assert_eq!(checked.findings.len(), 1, "{key}: {bad}");
@@ -354,6 +357,9 @@ fn annotations_are_read() {
     let within = settings("first-step-within", "1h").first_step_within;
     assert_eq!(within.as_secs(), 3_600);
     assert_eq!(settings("on-nan", "stop").on_nan, OnNan::Stop);
+    assert_eq!(settings("no-progress", " 5 ").no_progress, Some(5));
+    assert_eq!(settings("no-progress", "0").no_progress, Some(0));
+    assert_eq!(settings("on-nan", "stop").no_progress, None);
     let settings = annotated("restart", " now ").job.unwrap().settings;
     assert_eq!(settings.restart.as_deref(), Some("now"));
     for text in ["", &"x".repeat(65)] {

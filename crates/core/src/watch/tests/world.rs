@@ -274,7 +274,11 @@ pub(super) fn watch(settings: Settings, job: &Job, until: Duration, delay: Durat
         }
         let mut due = wake == Some(now);
         if answer == Some(now) {
-            for ask in answers.pop_front().map(|(_, asks)| asks).unwrap_or_default() {
+            for ask in answers
+                .pop_front()
+                .map(|(_, asks)| asks)
+                .unwrap_or_default()
+            {
                 for rank in 0..job.ranks {
                     let signal = match ask {
                         Ask::Usage => job.usage(rank, now).map(Signal::Usage),
