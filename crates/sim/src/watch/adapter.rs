@@ -329,7 +329,7 @@ impl<'a> Adapter<'a> {
         }
         let long = self.plan.job.long_names;
         let kept = long.then(|| format!("{:?}", self.watch).len());
-        self.check.end(self.plan, self.clock(), kept)
+        self.check.end(self.plan, kept)
     }
 
     fn note(&mut self, words: std::fmt::Arguments<'_>) {
