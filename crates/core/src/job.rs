@@ -42,6 +42,7 @@ mod fabric;
 mod grouping;
 mod in_place;
 mod messages;
+mod no_progress;
 mod observed;
 mod pass;
 mod preflight;
@@ -72,7 +73,7 @@ pub use observed::{
 pub use status::{
     Condition, ConditionStatus, ConditionType, FabricInUse, FailedBy, FailedStarts, GangPhase,
     JobRecord, JobStatus, Kept, LastEnd, LastFailure, LastRestart, PreflightState, ProgressRecord,
-    RECORD_EVERY, RoleStatus, Spent, Unreadable, read as read_status, time_words,
+    RECORD_EVERY, RoleStatus, Spent, Unreadable, WithoutProgress, read as read_status, time_words,
 };
 
 pub use status_delay::{PROGRESS_EVERY, may_wait};

@@ -61,6 +61,8 @@ pub enum Mutant {
     RestartsPermanentFailures,
     /// A failure that a retry does not help is retried forever.
     RetriesInVain,
+    /// A job that comes no further is retried forever.
+    RetriesWithoutProgress,
     /// Time between two phases is lost.
     LedgerDropsSpan,
     /// A job trains as soon as its pods run.
@@ -187,6 +189,7 @@ impl Mutant {
         Self::WaitsInSilence,
         Self::RestartsPermanentFailures,
         Self::RetriesInVain,
+        Self::RetriesWithoutProgress,
         Self::LedgerDropsSpan,
         Self::TrainsWithoutSteps,
         Self::IgnoresRestart,

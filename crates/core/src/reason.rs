@@ -244,6 +244,13 @@ pub enum InVain {
     },
     /// A pod that restarts alone ended alike twice in a row.
     Pod { pod: String, same_place: bool },
+    /// Attempts in a row reached no later step.
+    NoProgress {
+        attempts: u32,
+        first: u32,
+        last: u32,
+        step: u64,
+    },
     /// The verdict alone, where a user waits for the outcome.
     Verdict,
 }

@@ -125,6 +125,8 @@ pub struct Watch {
     progress_at: Duration,
     /// The same by the adapter's clock.
     progress_clock: Duration,
+    /// Whether that was a step.
+    after_step: bool,
     /// The number of the silence since then.
     silence: u32,
     said: Option<Said>,
@@ -209,6 +211,7 @@ impl Watch {
             unnumbered: None,
             progress_at: now,
             progress_clock: now,
+            after_step: false,
             silence: 1,
             said: None,
             worked: None,
@@ -335,6 +338,7 @@ impl Watch {
             self.take_pace(number);
         }
         let was_silent = self.progress(new && step.step.is_some());
+        self.after_step = true;
         self.started = true;
         self.end_phase_by_step(step.step, new);
         was_silent || full || !self.pending.is_empty() || self.is_due_earlier()
@@ -477,12 +481,14 @@ impl Watch {
         };
         if let Some(phase) = phase {
             self.rhythm.note(phase, gap);
-            if new && phase == Phase::Train {
+            // From a phase to a step is less than a step.
+            if new && phase == Phase::Train && self.after_step {
                 self.rhythm.count_step();
             }
         }
         self.progress_at = self.now;
         self.progress_clock = self.clock;
+        self.after_step = false;
         self.silence = self.silence.wrapping_add(1);
         self.worked = None;
         self.suspicion.take().is_some()

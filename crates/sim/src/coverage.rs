@@ -105,6 +105,8 @@ marks! {
     Judged = "doctor: a failure explained",
     /// Job that ended because a retry does not help.
     EndInVain = "end: Failed, a retry does not help",
+    /// Attempts reached no later step, and the job failed.
+    EndWithoutProgress = "end: Failed, attempts reached no later step",
     /// Program that reports steps.
     Trains = "training: steps",
     /// Program that reports steps again.

@@ -18,6 +18,9 @@ pub(super) fn restart(pass: &mut Pass<'_>) {
     pass.next_attempt();
     // The user has seen what failed.
     pass.status.trainyard.quick_failures = 0;
+    if let Some(stuck) = &mut pass.status.trainyard.without_progress {
+        stuck.attempts = 0;
+    }
     let message = messages::asked_to_restart(pass.job);
     pass.hold(ConditionType::Restarting, message.clone());
     pass.emit(EventKind::Normal, EventReason::Restarting, message);

@@ -13,7 +13,7 @@ use super::{
     cause::{Cause, Failure, headline},
     converge, in_place, messages,
     messages::Fails,
-    mutant,
+    mutant, no_progress,
     pass::Pass,
     restart::{self, Response},
     roster::{Contact, Roster},
@@ -105,8 +105,13 @@ fn recover_gang(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), Fails> {
     if restart::response(pass.job, first) == Response::Fail {
         return Err(fails(pass, first, &failures));
     }
-    if let Some(reason) = verdict::in_vain(pass, first) {
+    no_progress::note(pass, first);
+    let hopeless = verdict::in_vain(pass, first).map(|reason| (reason, None));
+    if let Some((reason, verdict)) = hopeless.or_else(|| no_progress::ends(pass, first)) {
         remember(pass, first, Account::User);
+        if let (Some(verdict), Some(last)) = (verdict, &mut pass.status.trainyard.last_failure) {
+            last.verdict = Some(verdict);
+        }
         let spent = &mut pass.status.trainyard.spent;
         // The job fails whether or not the account has budget left.
         budget::charge(spent, pass.job, Account::User, 1).ok();

@@ -220,6 +220,9 @@ pub struct JobRecord {
     /// What the job failed for, once it has. Nothing where an earlier version ended it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failed_by: Option<FailedBy>,
+    /// Attempts in a row that reached no later step than one before, once an attempt that failed had reported any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub without_progress: Option<WithoutProgress>,
     /// Attempts in a row that failed on the user's account soon after they began.
     #[serde(skip_serializing_if = "is_zero")]
     pub quick_failures: u32,
@@ -374,6 +377,19 @@ pub struct LastRestart {
     /// From there until all members were ready and the order to start was sent, in milliseconds; nothing while that lasts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preparing_ms: Option<u64>,
+}
+
+/// How far attempts came, and how many since came no further.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WithoutProgress {
+    /// The furthest step of an attempt that failed.
+    pub best_step: u64,
+    /// Attempts since then that failed by themselves and reached no later step.
+    #[serde(default)]
+    pub attempts: u32,
+    /// The first of them; while there is none, the attempt that reached `best_step`.
+    pub since_attempt: u32,
 }
 
 /// What a job failed for.

@@ -7,6 +7,7 @@ mod fabrics;
 mod groups;
 mod hunted;
 mod in_place;
+mod no_progress;
 mod preflights;
 mod reports;
 mod seats;

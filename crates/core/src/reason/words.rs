@@ -186,8 +186,11 @@ impl fmt::Display for Reason {
                 next,
             } => write!(
                 f,
-                "Job {job} has failed because {shown_by}: {error}. To fix it: {next}. To retry in any case, set \
-                 `backoffLimit`"
+                "Job {job} has failed because {shown_by}: {error}. To fix it: {next}. To retry in any case, set {}",
+                match shown_by {
+                    InVain::NoProgress { .. } => "`trainyard.dev/no-progress: \"0\"`",
+                    _ => "`backoffLimit`",
+                }
             ),
         }
     }
@@ -207,6 +210,28 @@ impl fmt::Display for InVain {
             Self::Pod { pod, same_place } => {
                 write!(f, "pod `{pod}` ended twice in a row with the same error")?;
                 same_place
+            }
+            Self::NoProgress {
+                attempts,
+                first,
+                last,
+                step,
+            } => {
+                // Attempts between them that others ended are not counted.
+                let all = (last + 1).saturating_sub(*first) == *attempts;
+                return match (all, attempts) {
+                    (_, 1) => write!(f, "attempt {last} reached no step later than {step}"),
+                    (true, _) => {
+                        write!(
+                            f,
+                            "attempts {first} to {last} reached no step later than {step}"
+                        )
+                    }
+                    (false, _) => write!(
+                        f,
+                        "{attempts} of the attempts {first} to {last} failed and reached no step later than {step}"
+                    ),
+                };
             }
             Self::Verdict => return f.write_str("a retry does not help"),
         };

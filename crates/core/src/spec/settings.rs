@@ -36,6 +36,8 @@ pub mod annotation {
     pub const STOP_GRACE: &str = "trainyard.dev/stop-grace";
     /// Annotation on pods: the authority of the server to which the leader of the gang connects, as PEM.
     pub const GANG_CA: &str = "trainyard.dev/gang-ca";
+    /// Attempts in a row that reach no later step before the job fails, e.g. `3`; `0` never ends it for that.
+    pub const NO_PROGRESS: &str = "trainyard.dev/no-progress";
     /// How long a gang that has seats may take until all of its pods run, e.g. `10m`.
     pub const START_WITHIN: &str = "trainyard.dev/start-within";
     /// Comma list of old behaviours to restore; see [`super::Compat`].
@@ -102,6 +104,8 @@ pub struct JobSettings {
     pub supervise: Supervise,
     /// How long programs have after SIGTERM in a restart in place.
     pub stop_grace: Duration,
+    /// Attempts in a row that reach no later step before the job fails, where stated; 0 never ends it for that.
+    pub no_progress: Option<u32>,
     /// How long a gang that has seats may take until all of its pods run.
     pub start_within: Duration,
     /// Old behaviours brought back.
@@ -143,6 +147,8 @@ impl JobSettings {
     pub const FIRST_STEP_WITHIN: Duration = Duration::from_mins(30);
     /// Enough to close files; a checkpoint of a failed attempt is not waited for.
     pub const STOP_GRACE: Duration = Duration::from_secs(5);
+    /// Attempts in a row without a later step after which a job without a limit of its own fails.
+    pub const NO_PROGRESS: u32 = 3;
     /// Long enough to pull a large image, short enough that seats nobody uses are not idle all night.
     pub const START_WITHIN: Duration = Duration::from_mins(15);
 }
@@ -161,6 +167,7 @@ impl Default for JobSettings {
             restart_in: RestartIn::default(),
             supervise: Supervise::default(),
             stop_grace: Self::STOP_GRACE,
+            no_progress: None,
             start_within: Self::START_WITHIN,
             compat: BTreeSet::new(),
             restart: None,

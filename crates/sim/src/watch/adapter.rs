@@ -127,8 +127,8 @@ impl<'a> Adapter<'a> {
     /// How long the attempt is watched, in true time.
     fn until(&self) -> Duration {
         match self.plan.ending {
-            Ending::Finishes => self.last_line().max(self.plan.job.end()),
-            Ending::Computes => self.plan.job.end(),
+            // Lines that are still on their way are not waited for: the ranks have ended.
+            Ending::Finishes | Ending::Computes => self.plan.job.end(),
             Ending::Hangs { .. } => match self.hang_limit() {
                 Some(limit) => limit,
                 None => self.last_line().max(self.hang_began()) + self.plan.watch_for,
@@ -329,7 +329,7 @@ impl<'a> Adapter<'a> {
         }
         let long = self.plan.job.long_names;
         let kept = long.then(|| format!("{:?}", self.watch).len());
-        self.check.end(self.plan, self.clock(), kept)
+        self.check.end(self.plan, kept)
     }
 
     fn note(&mut self, words: std::fmt::Arguments<'_>) {

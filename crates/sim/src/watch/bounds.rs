@@ -159,6 +159,12 @@ fn is_findable(plan: &Plan, hang: Hang) -> bool {
 /// How long after the last line, or after its beginning, the hang must be found at the latest; `None` where nothing shows that it is one.
 pub(super) fn within(plan: &Plan, known: &Known, hang: Hang, after: After) -> Option<Duration> {
     let settings = &plan.settings;
+    // Lines of the first steps may all be lost.
+    let after = if known.last_step.is_none() {
+        After::Nothing
+    } else {
+        after
+    };
     let sure = is_sure(plan, hang, after);
     if !is_findable(plan, hang) || after == After::Nothing && !sure {
         return None;

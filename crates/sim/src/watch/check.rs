@@ -20,10 +20,10 @@ use crate::violation::{Verdict, ensure};
 const ASKS_APART: Duration = Duration::from_millis(400);
 /// Replies that a conclusion needs; that a process is stopped needs one less.
 const LOOKS_LEAST: u32 = 3;
-/// Steps of every rank after which a slow one must be found.
-const SLOW_STEPS: u32 = 60;
-/// And how long they take at least: ranks are compared every few seconds.
-const SLOW_TIME: Duration = Duration::from_secs(30);
+/// Steps of every rank after which ranks are compared.
+const SLOW_STEPS: u32 = 20;
+/// And how long after that a slow one must be found: looks are at most a minute apart.
+const SLOW_TIME: Duration = Duration::from_secs(65);
 /// What is kept of a rank and of a job, as text: a text that a rank reports is cut.
 const RANK_TEXT: usize = 4 << 10;
 const JOB_TEXT: usize = 32 << 10;
@@ -57,7 +57,8 @@ pub(super) struct Check {
     replies: u32,
     /// Whether something was found that is not sure.
     doubtful: bool,
-    first_step_at: Option<Duration>,
+    /// When every rank had reported as many steps as are compared.
+    comparable_at: Option<Duration>,
     stragglers: Vec<u32>,
     /// The first step of two NaN losses in a row, once there were.
     nan_due: Option<FirstNan>,
@@ -78,7 +79,7 @@ impl Check {
             asked_at: None,
             replies: 0,
             doubtful: false,
-            first_step_at: None,
+            comparable_at: None,
             stragglers: Vec::new(),
             nan_due: None,
             nan_found: false,
@@ -96,8 +97,10 @@ impl Check {
         progress: bool,
         coverage: &mut Coverage,
     ) {
-        self.first_step_at.get_or_insert(now);
         self.take_loss(rank, step);
+        if self.comparable_at.is_none() && self.ranks.iter().all(|rank| rank.steps >= SLOW_STEPS) {
+            self.comparable_at = Some(now);
+        }
         if !progress {
             return;
         }
@@ -341,14 +344,13 @@ impl Check {
     }
 
     /// When the attempt is over: what should have been found by then, and how much is kept.
-    pub(super) fn end(&self, plan: &Plan, now: Duration, kept: Option<usize>) -> Verdict {
+    pub(super) fn end(&self, plan: &Plan, kept: Option<usize>) -> Verdict {
         if let Some(slow) = plan.slow.filter(|_| plan.settings.mode != WatchMode::Off) {
-            let began = self.first_step_at.unwrap_or(now);
-            let long = self.progress_at.saturating_sub(began) >= SLOW_TIME;
-            let reported = self.ranks.iter().all(|rank| rank.steps >= SLOW_STEPS);
+            let since = self.comparable_at;
+            let due = since.is_some_and(|at| self.progress_at.saturating_sub(at) >= SLOW_TIME);
             ensure!(
                 "a slow rank is found",
-                !(long && reported && self.stragglers.is_empty()),
+                !(due && self.stragglers.is_empty()),
                 "rank {slow}"
             );
         }

@@ -26,6 +26,8 @@ const SILENT: What = What::Long {
     by: 0,
     bytes: Bytes { io: 0, network: 0 },
 };
+/// How late a line may be.
+const LATE: Duration = Duration::from_secs(2);
 /// The longest save.
 const SAVE: Duration = Duration::from_mins(30);
 
@@ -464,7 +466,8 @@ impl Script<'_> {
             (Phase::Evaluate, EVALUATION)
         };
         let by = self.dice.below(self.draw.ranks);
-        let said = !self.draw.shows_bytes || self.dice.chance(50);
+        // Two that nobody announces between two lines can last longer than bytes excuse.
+        let said = !self.draw.shows_bytes || self.must_arrive || self.dice.chance(50);
         let mut bytes = Bytes::default();
         if said {
             self.say(by, phase);
@@ -502,7 +505,9 @@ impl Script<'_> {
         let doubled = self.dice.chance(self.draw.doubled);
         let mut at = self.job.end();
         if late {
-            at += Duration::from_millis(self.dice.below(2_000).into());
+            // A phase that is announced later than the floor is silent until then.
+            let most = LATE.min(self.draw.settings.hang_floor / 2);
+            at += most / 1_000 * self.dice.below(1_000);
         }
         // Phases come from one stream, which keeps its order; steps may come from another.
         let is_phase = !matches!(signal, Signal::Step(_));

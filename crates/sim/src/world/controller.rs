@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use trainyard_core::{
     job::{self, Action, Decision, JobStatus, PROGRESS_EVERY, Refusal, Seating},
     ledger::Phase,
-    reason::{Code, Reason},
+    reason::{Code, InVain, Reason},
 };
 
 use super::{
@@ -265,6 +265,18 @@ impl World {
         let in_vain = |reason: &Reason| reason.code() == Code::RetryDoesNotHelp;
         if decision.reasons.iter().any(in_vain) {
             self.coverage.mark(Mark::EndInVain);
+        }
+        let stuck = |reason: &Reason| {
+            matches!(
+                reason,
+                Reason::RetryDoesNotHelp {
+                    shown_by: InVain::NoProgress { .. },
+                    ..
+                }
+            )
+        };
+        if decision.reasons.iter().any(stuck) {
+            self.coverage.mark(Mark::EndWithoutProgress);
         }
         let adapter = &self.controllers.adapters[number];
         let changed = decision.status != adapter.view.status;

@@ -60,6 +60,7 @@ pub(crate) fn check_pass(pass: &Pass<'_>, world: &World) -> Verdict {
     transport::wrong_ends_the_attempt(pass)?;
     in_vain::ends_in_time(pass)?;
     in_vain::ends_for_a_reason(pass)?;
+    in_vain::stops_without_progress(pass)?;
     verdicts::fatal_is_fatal(pass)?;
     verdicts::done_is_done(pass, world)?;
     verdicts::nodes_are_given_time(pass)?;

@@ -116,7 +116,7 @@ fn every_label_can_be_reached() {
         "rendezvous_store_stale",
         "rerun_requested",
     ];
-    // Found by the watch, which reads no logs.
+    // Found by the watch or by the decider, which read no logs.
     let watched = [
         "hang_cpu_side",
         "hang_stopped",
@@ -126,6 +126,7 @@ fn every_label_can_be_reached() {
         "loss_spike",
         "straggler",
         "job_slower",
+        "no_progress_across_attempts",
     ];
     let concluded: Vec<&str> = concluded.into_iter().chain(watched).collect();
     for label in rules.labels() {

@@ -24,7 +24,7 @@ use serde_json::{Map, Value};
 
 use super::{
     Condition, ConditionStatus, ConditionType, FailedBy, JobRecord, JobStatus, Kept, LastEnd,
-    LastFailure, LastRestart, ProgressRecord, RoleStatus,
+    LastFailure, LastRestart, ProgressRecord, RoleStatus, WithoutProgress,
 };
 use crate::{job::conditions, reason::StoredReason, spec::Role};
 
@@ -195,6 +195,10 @@ fn read_record(stored: &Map<String, Value>) -> Result<JobRecord, Unreadable> {
     let progress = fields.get("progress");
     if progress.is_some_and(|it| !reads::<ProgressRecord>(it)) {
         fields.remove("progress");
+    }
+    let stuck = fields.get("withoutProgress");
+    if stuck.is_some_and(|it| !reads::<WithoutProgress>(it)) {
+        fields.remove("withoutProgress");
     }
     let ends = fields.get("lastEnds");
     if ends.is_some_and(|it| !reads::<BTreeMap<String, LastEnd>>(it)) {

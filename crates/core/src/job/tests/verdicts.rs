@@ -17,7 +17,7 @@ fn in_network_file(verdict: &mut VerdictSummary) {
 }
 
 /// A GPU that broke.
-fn broken_gpu() -> VerdictSummary {
+pub(super) fn broken_gpu() -> VerdictSummary {
     VerdictSummary {
         label: "gpu_fallen_off_bus".into(),
         sentence: "a GPU has fallen off the bus".into(),
@@ -35,7 +35,7 @@ fn running() -> World {
 }
 
 /// Worker 0 fails in the attempt that runs, with `verdict` on it.
-fn fail(world: &mut World, code: i32, verdict: Option<VerdictSummary>) -> Decision {
+pub(super) fn fail(world: &mut World, code: i32, verdict: Option<VerdictSummary>) -> Decision {
     let attempt = world.observed.status.trainyard.attempt;
     world.observed.verdict = verdict.map(|verdict| VerdictSummary { attempt, ..verdict });
     world.exit(worker(0), code);
@@ -43,7 +43,7 @@ fn fail(world: &mut World, code: i32, verdict: Option<VerdictSummary>) -> Decisi
 }
 
 /// Lets the next attempt run.
-fn again(world: &mut World) {
+pub(super) fn again(world: &mut World) {
     if let Some(retry_at) = world.observed.status.trainyard.retry_at {
         world.now = retry_at.as_second() - at(0).as_second();
     }

@@ -19,7 +19,7 @@ use crate::{
 const PREFIX: &str = annotation::PREFIX;
 
 /// Annotations that change the job.
-const KNOWN: [&str; 24] = [
+const KNOWN: [&str; 25] = [
     annotation::RESTART_SCOPE,
     annotation::BUDGET,
     annotation::LOST_AFTER,
@@ -31,6 +31,7 @@ const KNOWN: [&str; 24] = [
     annotation::RESTART_IN,
     annotation::SUPERVISE,
     annotation::STOP_GRACE,
+    annotation::NO_PROGRESS,
     annotation::START_WITHIN,
     annotation::COMPAT,
     annotation::RESTART,
@@ -48,6 +49,9 @@ const KNOWN: [&str; 24] = [
 
 /// Longest name of a restart: it is kept in the status.
 const RESTART_CHARS: usize = 64;
+
+/// Most attempts that a setting may ask for.
+const MOST_ATTEMPTS: u32 = 1_000;
 
 /// Annotations that other parts of Trainyard read.
 const READ_ELSEWHERE: [&str; 3] = [
@@ -96,6 +100,9 @@ pub(super) fn settings(
                 word(text, Supervise::ALL, Supervise::name).map(|wish| settings.supervise = wish)
             }
             annotation::STOP_GRACE => stop_grace(text).map(|time| settings.stop_grace = time),
+            annotation::NO_PROGRESS => {
+                attempts(text).map(|count| settings.no_progress = Some(count))
+            }
             annotation::START_WITHIN => duration(text).map(|time| settings.start_within = time),
             annotation::COMPAT => compat(text, &mut settings).map(|all| everything = all),
             annotation::RESTART => restart(text).map(|name| settings.restart = Some(name)),
@@ -210,6 +217,13 @@ fn word<T: Copy, const N: usize>(
             Some(meant) => misspelled(text, meant),
             None => SettingError::not(one_of(names()), text),
         })
+}
+
+/// A number of attempts.
+fn attempts(text: &str) -> Result<u32, SettingError> {
+    let count = text.trim().parse::<u32>().ok();
+    let count = count.filter(|count| *count <= MOST_ATTEMPTS);
+    count.ok_or_else(|| SettingError::not("a number from 0 to 1000", text))
 }
 
 /// `off`, or the word that switches the setting on.

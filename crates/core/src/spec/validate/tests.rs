@@ -347,6 +347,9 @@ fn annotations_are_read() {
         ("supervise", "on"),
         ("stop-grace", "0s"),
         ("stop-grace", "26s"),
+        ("no-progress", "never"),
+        ("no-progress", "-1"),
+        ("no-progress", "1001"),
     ] {
         let checked = annotated(key, bad);
         assert_eq!(checked.findings.len(), 1, "{key}: {bad}");
@@ -361,6 +364,9 @@ fn annotations_are_read() {
     assert_eq!(settings("restart-in", "pods").restart_in, RestartIn::Pods);
     assert_eq!(settings("supervise", "off").supervise, Supervise::Off);
     assert_eq!(settings("stop-grace", "25s").stop_grace.as_secs(), 25);
+    assert_eq!(settings("no-progress", " 5 ").no_progress, Some(5));
+    assert_eq!(settings("no-progress", "0").no_progress, Some(0));
+    assert_eq!(settings("on-nan", "stop").no_progress, None);
     let settings = annotated("restart", " now ").job.unwrap().settings;
     assert_eq!(settings.restart.as_deref(), Some("now"));
     for text in ["", &"x".repeat(65)] {

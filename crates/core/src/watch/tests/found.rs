@@ -120,6 +120,34 @@ fn unnumbered_steps_are_counted_once() {
     assert_eq!(trace.act(), None);
 }
 
+/// Seed 603155: from the end of a short save to the late line of the step before it is no step time.
+#[test]
+fn late_line_after_a_phase_is_no_rhythm() {
+    let settings = Settings {
+        hang_after: secs(60),
+        ..impatient()
+    };
+    let said = |phase| Signal::Beat {
+        phase: Some(phase),
+        step: None,
+    };
+    let mut job = Job::new(1);
+    job.cpu = 0;
+    job.lines.push((Duration::ZERO, 0, said(Phase::Compile)));
+    for step in 0..3 {
+        job.then(What::Step(step), secs(100));
+        let end = job.end();
+        if step == 1 {
+            job.lines.push((end, 0, said(Phase::Save)));
+            let done = Signal::Done { phase: Phase::Save };
+            job.lines.push((end + millis(20), 0, done));
+        }
+        job.lines.push((end + millis(500), 0, step_of(step)));
+    }
+    let trace = watch(settings, &job, job.end(), millis(60));
+    assert_eq!(trace.act(), None);
+}
+
 /// Seed 6750: evidence that is on its way is not missing.
 #[test]
 fn late_evidence_is_waited_for() {

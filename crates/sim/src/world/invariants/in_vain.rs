@@ -1,8 +1,8 @@
 //! A failure that a retry does not help is retried once, and not forever.
 
 use trainyard_core::{
-    job::{Cause, ConditionType, JobStatus, LastEnd},
-    reason::Code,
+    job::{Cause, ConditionType, JobRecord, JobStatus, LastEnd},
+    reason::{Code, InVain, Reason},
     spec::{Job, RestartScope},
 };
 
@@ -10,6 +10,9 @@ use super::{Pass, Verdict, ensure, is_terminal, says};
 
 const ENDS: &str = "two equal failures that a retry does not help end a job without a limit";
 const REASON: &str = "a job ends early only for two equal failures and without a limit of its own";
+
+const PROGRESS: &str =
+    "attempts in a row without a later step end a job, and nothing else does for them";
 
 /// What ran for so long may have come further.
 const LONG_SECONDS: i64 = 600;
@@ -103,11 +106,70 @@ fn is_again(first: &LastEnd, second: &LastEnd) -> bool {
     another && !second.failure.is_empty() && first.failure == second.failure && !further
 }
 
+/// How many attempts without a later step the job may have.
+fn no_progress_limit(job: &Job) -> Option<u32> {
+    let default = follows(job).then_some(3);
+    job.settings
+        .no_progress
+        .or(default)
+        .filter(|limit| *limit > 0)
+}
+
+/// A job ends for attempts without progress only where as many as its limit failed by themselves and reached no later step.
+fn ends_without_progress(pass: &Pass<'_>) -> Verdict {
+    let (old, new) = (
+        &pass.observed.status.trainyard,
+        &pass.decision.status.trainyard,
+    );
+    let (Some(before), Some(after)) = (old.without_progress, new.without_progress) else {
+        ensure!(PROGRESS, false, "no step of an attempt before is known");
+        return Ok(());
+    };
+    let limit = no_progress_limit(pass.job);
+    let step = new.last_failure.as_ref().and_then(|last| last.step);
+    ensure!(
+        PROGRESS,
+        limit.is_some_and(|limit| after.attempts >= limit)
+            && after.attempts == before.attempts + 1
+            && after.best_step == before.best_step
+            && step.is_some_and(|step| step <= before.best_step)
+            && new.spent.user == old.spent.user + 1,
+        "{before:?} became {after:?} at step {step:?}, limit {limit:?}"
+    );
+    Ok(())
+}
+
+/// No attempt follows as many without a later step as the job may have.
+pub(super) fn stops_without_progress(pass: &Pass<'_>) -> Verdict {
+    let (before, after) = (
+        &pass.observed.status.trainyard,
+        &pass.decision.status.trainyard,
+    );
+    let attempts = |record: &JobRecord| record.without_progress.map(|stuck| stuck.attempts);
+    let stuck = attempts(after);
+    let limit = no_progress_limit(pass.job);
+    // One more came no further, and another begins.
+    let goes_on = after.attempt > before.attempt && stuck > attempts(before);
+    ensure!(
+        PROGRESS,
+        !goes_on || limit.is_none_or(|limit| stuck < Some(limit)),
+        "{stuck:?} attempts came no further, limit {limit:?}, and another begins"
+    );
+    Ok(())
+}
+
 /// Where a limit is set it is spent, and failures that differ are tried again.
 pub(super) fn ends_for_a_reason(pass: &Pass<'_>) -> Verdict {
     let mut reasons = pass.decision.reasons.iter();
-    if !reasons.any(|reason| reason.code() == Code::RetryDoesNotHelp) {
+    let Some(reason) = reasons.find(|reason| reason.code() == Code::RetryDoesNotHelp) else {
         return Ok(());
+    };
+    if let Reason::RetryDoesNotHelp {
+        shown_by: InVain::NoProgress { .. },
+        ..
+    } = reason
+    {
+        return ends_without_progress(pass);
     }
     ensure!(
         REASON,
