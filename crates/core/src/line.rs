@@ -111,6 +111,10 @@ fn strip(line: &mut Line<'_>) {
             } else if let Some((pod, rest)) = kubectl(text) {
                 line.node.get_or_insert(pod);
                 line.text = rest;
+            } else if let Some((host, rank, rest)) = host_and_rank(text) {
+                line.node.get_or_insert(host);
+                line.rank.get_or_insert(rank);
+                line.text = rest;
             } else if let Some((stamp, _)) = text.get(1..).and_then(stamp::glog) {
                 // The text keeps the source location, which distinguishes versions.
                 line.stamp.get_or_insert(stamp);
@@ -245,6 +249,32 @@ fn global_rank(text: &[u8]) -> Option<(u32, &[u8])> {
     let rank = number(rest.get(..close)?)?;
     let rest = rest.get(close + 1..)?.strip_prefix(b":")?;
     Some((rank, rest.strip_prefix(b" ").unwrap_or(rest)))
+}
+
+/// `[node-1:3]: ` of launchers that tag lines with host and rank. `[train.py:88]:` is a place in a program.
+fn host_and_rank(text: &[u8]) -> Option<(&[u8], u32, &[u8])> {
+    const SOURCES: [&[u8]; 7] = [b".py", b".cc", b".cpp", b".cu", b".h", b".rs", b".go"];
+    let close = text.iter().take(100).position(|byte| *byte == b']')?;
+    let rest = text.get(close + 1..)?.strip_prefix(b":")?;
+    let inside = text.get(1..close)?;
+    let colon = memchr::memrchr(b':', inside)?;
+    let (host, rank) = (inside.get(..colon)?, number(inside.get(colon + 1..)?)?);
+    let is_host = host.first().is_some_and(u8::is_ascii_alphabetic)
+        && host
+            .iter()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(byte))
+        && !SOURCES.iter().any(|ending| host.ends_with(ending));
+    is_host.then(|| (host, rank, rest.strip_prefix(b" ").unwrap_or(rest)))
+}
+
+/// What was written behind a progress bar on the same line: the bar ends without a newline, and the shell or another
+/// process continues there. `35%|##  | 35/100 [00:35<01:00, 1.72it/s, loss=0.3]Killed`.
+pub(crate) fn after_bar(text: &[u8]) -> Option<&[u8]> {
+    let rate = memchr::memmem::rfind(text, b"it/s").max(memchr::memmem::rfind(text, b"s/it"))?;
+    let end = rate + memchr::memchr(b']', text.get(rate..)?)?;
+    let rest = text.get(end + 1..)?.trim_ascii();
+    let is_bar = memchr::memmem::find(text.get(..rate)?, b"%|").is_some();
+    (is_bar && !rest.is_empty()).then_some(rest)
 }
 
 /// `worker-1  | ` of `docker compose`, where the service is padded: its name.
@@ -392,189 +422,4 @@ fn docker_time(raw: &[u8]) -> Option<Stamp> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn line_prefixes() {
-        // Line, text, rank, node, whether it has a stamp.
-        type Case = (
-            &'static str,
-            &'static str,
-            Option<u32>,
-            Option<&'static str>,
-            bool,
-        );
-        let cases: &[Case] = &[
-            ("plain", "plain", None, None, false),
-            (
-                "      [1,3]<stderr>:node-1:1:2 [0] NCCL INFO x",
-                "node-1:1:2 [0] NCCL INFO x",
-                Some(3),
-                None,
-                false,
-            ),
-            (
-                "      [1,3] is a list",
-                "      [1,3] is a list",
-                None,
-                None,
-                false,
-            ),
-            (
-                " 0: node-1:1:2 [0] NCCL INFO x",
-                "node-1:1:2 [0] NCCL INFO x",
-                Some(0),
-                None,
-                false,
-            ),
-            ("128: text", "text", Some(128), None, false),
-            ("12:30 lunch", "12:30 lunch", None, None, false),
-            ("[1,3]<stdout>:text", "text", Some(3), None, false),
-            ("[2]<stderr>:text", "text", Some(2), None, false),
-            (
-                "bench.node-4 [stderr] [rank14]:text",
-                "text",
-                Some(14),
-                None,
-                false,
-            ),
-            (
-                "[prterun-node-1-25@1,4]<stderr>: text",
-                "text",
-                Some(4),
-                None,
-                false,
-            ),
-            ("[rank7]: Traceback", "Traceback", Some(7), None, false),
-            (
-                "[rank1]:[E409 05:10:01.93 P.cpp:1] x",
-                "[E409 05:10:01.93 P.cpp:1] x",
-                Some(1),
-                None,
-                true,
-            ),
-            ("[default0]:text", "text", Some(0), None, false),
-            ("[0]: text", "[0]: text", None, None, false),
-            (
-                "[pod/job-worker-0/pytorch] text",
-                "text",
-                None,
-                Some("job-worker-0"),
-                false,
-            ),
-            (
-                "(WorkerDict pid=34, ip=10.0.0.1) text",
-                "text",
-                None,
-                None,
-                false,
-            ),
-            ("(a, b) text", "(a, b) text", None, None, false),
-            (
-                "2023-05-18T12:23:48.59Z stdout F text",
-                "text",
-                None,
-                None,
-                true,
-            ),
-            (
-                "2023-05-18T12:23:48.59Z 3: text",
-                "text",
-                Some(3),
-                None,
-                true,
-            ),
-            (
-                "Nov 15 07:57:42 node-9 kernel: NVRM: x",
-                "NVRM: x",
-                None,
-                Some("node-9"),
-                true,
-            ),
-            ("[ 4254.1] NVRM: Xid", "NVRM: Xid", None, None, true),
-            ("<4>[ 4254.1] NVRM: Xid", "NVRM: Xid", None, None, true),
-            ("\u{1b}[31mred\u{1b}[0m", "red", None, None, false),
-            ("\u{1b}]0;title\u{7}text", "text", None, None, false),
-            (
-                r#"{"log":"a \"b\"\n","stream":"stdout","time":"2023-05-18T12:23:48.59Z"}"#,
-                "a \"b\"",
-                None,
-                None,
-                true,
-            ),
-            ("{\"log\":\"broken", "{\"log\":\"broken", None, None, false),
-            (
-                r#"{"stream": "stderr", "log": "text\n", "time": "2023-05-18T12:23:48.59Z"}"#,
-                "text",
-                None,
-                None,
-                true,
-            ),
-            (
-                r#"{"step": 7, "loss": 0.5}"#,
-                r#"{"step": 7, "loss": 0.5}"#,
-                None,
-                None,
-                false,
-            ),
-            ("trainer-1  | text", "text", None, Some("trainer-1"), false),
-            ("trainer_12 | text", "text", None, Some("trainer_12"), false),
-            ("step10 | loss 2", "step10 | loss 2", None, None, false),
-            (
-                "a table | of words",
-                "a table | of words",
-                None,
-                None,
-                false,
-            ),
-            ("0: [rank5]: text", "text", Some(5), None, false),
-            ("3: [default1]:text", "text", Some(3), None, false),
-            (
-                "Tue Nov 14 10:00:00 2023[1,2]<stderr>:text",
-                "text",
-                Some(2),
-                None,
-                true,
-            ),
-            (
-                "(train pid=71) text [repeated 15x across cluster] (Ray deduplicates logs by default.)",
-                "text",
-                None,
-                None,
-                false,
-            ),
-            (
-                ":::MLLOG {\"time_ms\": 1691619015571}",
-                ":::MLLOG {\"time_ms\": 1691619015571}",
-                None,
-                None,
-                true,
-            ),
-        ];
-        for (raw, text, rank, node, stamped) in cases {
-            let mut scratch = Vec::new();
-            let line = read(raw.as_bytes(), &mut scratch);
-            assert_eq!(String::from_utf8_lossy(line.text), *text, "{raw}");
-            assert_eq!(line.rank, *rank, "{raw}");
-            assert_eq!(line.node, node.map(str::as_bytes), "{raw}");
-            assert_eq!(line.stamp.is_some(), *stamped, "{raw}");
-        }
-    }
-
-    #[test]
-    fn ranks_in_names() {
-        let cases = [
-            ("rank3.log", Some(3)),
-            ("logs/RANK_12/stderr", Some(12)),
-            ("trank.log", None),
-            ("attempt_0/5/stderr.log", Some(5)),
-            ("nccl_trace_rank_7", Some(7)),
-            ("worker.log", None),
-            ("task-4.out", Some(4)),
-        ];
-        for (name, want) in cases {
-            assert_eq!(rank_of_name(name), want, "{name}");
-        }
-    }
-}
+mod tests;

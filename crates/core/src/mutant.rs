@@ -161,7 +161,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// Every one.
-    pub const ALL: [Self; 74] = [
+    pub const ALL: [Self; 75] = [
         Self::CountsOldAttempts,
         Self::StartsOverOldPods,
         Self::ForgetsCharge,

@@ -115,6 +115,8 @@ pub enum Stage {
     Note,
     /// How the job runs.
     Fact,
+    /// It finished a piece of work: enough for `healthy` at the end of a log, not for having recovered from a failure.
+    Result,
     /// It got past what came before.
     Progress,
     /// It reached its end.
@@ -194,6 +196,11 @@ impl Rule {
             self.id.as_str(),
             "mpirun-noticed" | "mpi-abort" | "prterun-exit" | "elastic-failed"
         )
+    }
+
+    /// Whether it is what a launcher prints when it ends the processes that are left.
+    pub(super) fn reports_cleanup(&self) -> bool {
+        self.id == "launcher-ends-workers"
     }
 
     /// The expression that a line must match, where there is one.

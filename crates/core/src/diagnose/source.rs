@@ -173,6 +173,7 @@ impl Source {
             }
         }
         self.judge_last_lines(rules);
+        self.find_ctrl_c(rules);
         self.find_last_error(rules);
     }
 
@@ -260,12 +261,16 @@ impl Source {
             line.rank = rank.or(line.rank);
             line.stamp = stamp.or(line.stamp);
             self.last_stamp = line.stamp.or(self.last_stamp);
-            self.judge(rules, &line, number);
+            let claimed = self.judge(rules, &line, number);
+            if !claimed && let Some(text) = line::after_bar(line.text) {
+                self.judge(rules, &Line { text, ..line }, number);
+            }
         }
         self.scratch = scratch;
     }
 
-    fn judge(&mut self, rules: &Rules, line: &Line<'_>, number: u64) {
+    /// Reads one line. Returns whether a rule explains or wraps an error in it.
+    fn judge(&mut self, rules: &Rules, line: &Line<'_>, number: u64) -> bool {
         let text = line.text;
         let mut member = None;
         if let Some(header) = nccl::header(text) {
@@ -292,7 +297,7 @@ impl Source {
                 if text.ends_with(b"Init COMPLETE") {
                     self.marks.progress = self.marks.progress.max(number);
                 }
-                return;
+                return false;
             }
             member = Some(index);
         } else if let Some(version) = nccl::version(text) {
@@ -315,7 +320,7 @@ impl Source {
             .is_some_and(|trace| trace.quotes(text));
         if quoted && !text.trim_ascii_start().starts_with(b"File \"") {
             // Code that names an error is not that error.
-            return;
+            return false;
         }
         let failed = self.marks.failure;
         if torch::is_raised_again(text) {
@@ -324,7 +329,7 @@ impl Source {
             self.marks.note_failure(number);
             self.watched = self.watched.max(WATCHED_LINES);
             self.traces.remove(&line.rank);
-            return;
+            return true;
         }
         // Many lines are always read, and few of them can match a rule.
         let anchored = number <= SHORT_LINES || rules.anchors().is_match(text);
@@ -336,6 +341,7 @@ impl Source {
             self.watched = self.watched.max(WATCHED_LINES);
         }
         self.python(line, number, claimed);
+        claimed
     }
 
     /// Runs the rules whose literals are in the line. Returns whether one explains or wraps an error.
@@ -373,8 +379,12 @@ impl Source {
                 }
                 Stage::Wrapper => {
                     claimed = true;
-                    self.errors.passed_on = Some(self.evidence(line, number));
+                    // That a launcher ends the others says less than what it was passed.
+                    if !rule.reports_cleanup() || self.errors.passed_on.is_none() {
+                        self.errors.passed_on = Some(self.evidence(line, number));
+                    }
                 }
+                Stage::Result => self.marks.result = self.marks.result.max(number),
                 Stage::Progress => self.marks.note_step(number, None),
                 Stage::Done => self.marks.done = number,
                 Stage::Exit => {

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::*;
 
+mod ends;
 mod known;
 mod order;
 mod traps;

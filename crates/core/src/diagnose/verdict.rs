@@ -109,6 +109,7 @@ pub(super) fn conclude(
     judge.launcher();
     judge.stale_store();
     judge.known();
+    judge.survived();
     judge.unknown_last_error();
     judge.conclude()
 }

@@ -1,7 +1,7 @@
 //! The last lines of a log, for errors that no rule matches: a program whose log ends with an error has
 //! failed, whatever the error says.
 
-use super::{MAX_LINE, Part, Rules, SHORT_LINES, Source, Stage, Trace, line};
+use super::{Line, MAX_LINE, Part, Rules, SHORT_LINES, Source, Stage, Trace, line};
 use crate::progress::LineReader;
 
 /// Bytes at the end of a log that are kept.
@@ -66,8 +66,48 @@ impl Source {
         let last: Vec<(u64, Vec<u8>)> = last.collect();
         for (number, raw) in last.iter().rev() {
             let mut scratch = Vec::new();
-            let line = line::read(raw, &mut scratch);
-            self.rules(rules, &line, *number, None);
+            let part = raw
+                .rsplit(|byte| *byte == b'\r')
+                .find(|part| !part.is_empty());
+            let line = line::read(part.unwrap_or(raw), &mut scratch);
+            if !self.rules(rules, &line, *number, None)
+                && let Some(text) = line::after_bar(line.text)
+            {
+                self.rules(rules, &Line { text, ..line }, *number, None);
+            }
+        }
+    }
+
+    /// Looks for `^C`, which a terminal shows where somebody pressed Ctrl-C: too short for a literal of a rule.
+    pub(super) fn find_ctrl_c(&mut self, rules: &Rules) {
+        let mut all = rules.rules().iter();
+        let Some(index) = all.position(|rule| rule.id == "interrupted") else {
+            return;
+        };
+        let index = u16::try_from(index).unwrap_or(u16::MAX);
+        let found = self.last_lines.backwards().find_map(|(after, raw)| {
+            let mut parts = raw.rsplit(|byte| *byte == b'\r');
+            let part = parts.find(|part| !part.is_empty())?;
+            let mut scratch = Vec::new();
+            let line = line::read(part, &mut scratch);
+            let text = line::after_bar(line.text).unwrap_or(line.text);
+            let number = self.lines.checked_sub(after)?;
+            text.starts_with(b"^C").then(|| (number, text.to_vec()))
+        });
+        let Some((number, text)) = found else { return };
+        if self.marks.continue_after(number) {
+            // It was started again.
+            return;
+        }
+        let line = Line {
+            text: &text,
+            ..Line::default()
+        };
+        self.notable += 1;
+        self.marks.note_failure(number);
+        self.record_match(rules, index, &line, number, None);
+        if let Some(seen) = self.seen.get_mut(&index) {
+            seen.only_warnings = false;
         }
     }
 

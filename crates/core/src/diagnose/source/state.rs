@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     super::{nccl::NcclFacts, report::Evidence, steps::StepTimes, torch::Work},
-    LINE_TAIL, MAX_LINE,
+    LINE_TAIL, MAX_LINE, Source,
 };
 use crate::line::stamp::Stamp;
 
@@ -83,11 +83,24 @@ pub(in crate::diagnose) struct Marks {
     pub(in crate::diagnose) progress: u64,
     pub(in crate::diagnose) done: u64,
     pub(in crate::diagnose) failure: u64,
+    /// Results that were saved or printed.
+    pub(in crate::diagnose) result: u64,
     /// How often the step grew since the last failure.
     pub(in crate::diagnose) steps_since_failure: u32,
     /// What kept a container from its start is over.
     pub(in crate::diagnose) started: u64,
     pub(super) top_step: Option<u64>,
+}
+
+/// A result that is further than this from the end of a log is that of one of several parts.
+const LINES_AFTER_RESULT: u64 = 30;
+
+impl Source {
+    /// Whether the log ends with results, behind `line`.
+    pub(in crate::diagnose) fn ends_with_results(&self, line: u64) -> bool {
+        let result = self.marks.result;
+        result > line && self.lines <= result + LINES_AFTER_RESULT
+    }
 }
 
 impl Marks {

@@ -22,16 +22,46 @@ pub(super) fn numbers(text: &str) -> Vec<u32> {
     found
 }
 
+/// The number of a signal, by its name or by the words of a shell.
 pub(super) fn signal_number(word: &str) -> Option<i64> {
-    let known = match word.trim_start_matches("SIG") {
-        "Killed" | "KILL" => 9,
-        "Aborted" | "ABRT" => 6,
-        "Segmentation fault" | "SEGV" => 11,
-        "Terminated" | "TERM" => 15,
-        "Bus error" | "BUS" => 7,
-        other => return other.parse().ok(),
-    };
-    Some(known)
+    const WORDS: [(&str, i64); 30] = [
+        ("hangup", 1),
+        ("hup", 1),
+        ("interrupt", 2),
+        ("int", 2),
+        ("quit", 3),
+        ("illegal instruction", 4),
+        ("ill", 4),
+        ("trace/breakpoint trap", 5),
+        ("trap", 5),
+        ("aborted", 6),
+        ("abort", 6),
+        ("abrt", 6),
+        ("bus error", 7),
+        ("bus", 7),
+        ("floating point exception", 8),
+        ("fpe", 8),
+        ("killed", 9),
+        ("kill", 9),
+        ("user defined signal 1", 10),
+        ("usr1", 10),
+        ("segmentation fault", 11),
+        ("segv", 11),
+        ("user defined signal 2", 12),
+        ("usr2", 12),
+        ("alarm clock", 14),
+        ("terminated", 15),
+        ("term", 15),
+        ("cpu time limit exceeded", 24),
+        ("xcpu", 24),
+        ("file size limit exceeded", 25),
+    ];
+    let lower = word.to_ascii_lowercase();
+    let name = lower.trim_start_matches("sig");
+    let known = WORDS.iter().find(|(word, _)| *word == name);
+    known
+        .map(|(_, number)| *number)
+        .or_else(|| name.parse().ok())
 }
 
 /// The host of `[10.0.0.5]:3452.`, `node-1<45074>`, `10.0.0.5`.

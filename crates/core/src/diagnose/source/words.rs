@@ -15,7 +15,8 @@ impl Source {
         let signal = get("signal").and_then(|word| signal_number(&word));
         let code: Option<i64> = get("code").and_then(|word| word.parse().ok());
         let (code, signal) = match code {
-            Some(code @ -64..0) => (None, Some(-code)),
+            // `-1` is what many launchers report where they do not know.
+            Some(code @ -64..-1) => (None, Some(-code)),
             Some(code @ 129..=192) if signal.is_none() => (Some(code), Some(code - 128)),
             code => (code, signal),
         };

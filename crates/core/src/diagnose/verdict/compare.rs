@@ -23,7 +23,7 @@ impl Judge<'_> {
             .flat_map(|source| &source.exits)
             .collect();
         // A launcher ends the others with SIGTERM when one has failed.
-        let all_asked_to_stop = exits.iter().all(|exit| exit.signal == Some(15));
+        let all_asked_to_stop = exits.iter().all(|exit| exit.was_asked_to_stop());
         // A launcher kills the others when one has failed.
         let failed = exits
             .iter()
@@ -41,7 +41,7 @@ impl Judge<'_> {
                 }
                 Some(11) => ("worker_segfault", 64, true),
                 Some(7) => ("shm_too_small", 63, true),
-                Some(15) => ("sigterm_preemption", 35, all_asked_to_stop),
+                _ if exit.was_asked_to_stop() => ("sigterm_preemption", 35, all_asked_to_stop),
                 _ => continue,
             };
             if let Some(case) = self.cases.get_mut(name)
@@ -69,7 +69,7 @@ impl Judge<'_> {
             let detail = evidence.text.clone();
             self.ended(label, Confidence::Medium, evidence, detail);
         }
-        let own = || exits.iter().filter(|exit| exit.signal != Some(15));
+        let own = || exits.iter().filter(|exit| !exit.was_asked_to_stop());
         let first = own().find(|exit| exit.first && exit.rank.is_some());
         let first = first.or_else(|| own().find(|exit| exit.rank.is_some()));
         let first = first.or_else(|| own().next());

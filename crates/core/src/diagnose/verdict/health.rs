@@ -1,6 +1,7 @@
 //! A log without a failure: healthy where something shows that the job got far, inconclusive elsewhere.
 //!
-//! Invariant: `healthy` rests on a step, an end, a start of NCCL, or the runtime's report that the job succeeded.
+//! Invariant: `healthy` rests on a step, an end, results at the end of a log, a start of NCCL, or the runtime's report
+//! that the job succeeded.
 
 use super::{Case, Confidence, Evidence, Judge, Stage, Strength, Verdict};
 
@@ -18,6 +19,10 @@ impl Judge<'_> {
                     || facts.nccl.network.is_some()
                     || facts.nccl.channels.is_some()
             });
+        let results = self
+            .sources
+            .iter()
+            .any(|source| source.ends_with_results(0));
         let confidence = if trained || self.succeeded {
             Confidence::High
         } else {
@@ -26,7 +31,7 @@ impl Judge<'_> {
         let sockets = self.facts.contains("socket_fallback");
         let found = if sockets && self.group.net.rdma_meant {
             vec![self.without_lines("socket_fallback", Confidence::High)]
-        } else if !trained && !nccl && !self.succeeded {
+        } else if !trained && !results && !nccl && !self.succeeded {
             vec![self.inconclusive()]
         } else if sockets {
             vec![
@@ -55,16 +60,32 @@ impl Judge<'_> {
         case.detail = Some(match (&odd, lines) {
             (_, 0) => "they are empty".to_owned(),
             (Some((_, evidence)), _) => format!(
-                "no training step, no end and no start of NCCL; the last line that stands out: {}",
+                "no training step, no end, no results and no start of NCCL; the last line that stands out: {}",
                 evidence.text
             ),
-            (None, _) => "no training step, no end and no start of NCCL".to_owned(),
+            (None, _) => "no training step, no end, no results and no start of NCCL".to_owned(),
         });
         if let Some((source, evidence)) = odd {
             case.place = (source, evidence.line);
             case.evidence.push((None, case.place, evidence));
         }
         Some(self.verdict(case))
+    }
+
+    /// A job that the runtime reports as succeeded got past what its lines say; a result that is wrong stays wrong.
+    pub(super) fn survived(&mut self) {
+        const STAY: [&str; 3] = ["nan_loss", "result_invalid", "socket_fallback"];
+        if !self.succeeded {
+            return;
+        }
+        let cases = std::mem::take(&mut self.cases);
+        for (name, case) in cases {
+            if STAY.contains(&name) || case.fact.is_some() {
+                self.cases.insert(name, case);
+            } else {
+                self.facts.insert(name);
+            }
+        }
     }
 
     /// A log that ends with an error, or in which one stands with no progress behind it, is not that of a healthy job;

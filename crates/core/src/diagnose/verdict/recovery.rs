@@ -8,6 +8,16 @@ const QUIET_LINES: u64 = 10;
 /// after one has failed.
 const STEPS_AFTER_CAUSE: u32 = 3;
 
+/// Errors of one call or request, which a program can catch and do without.
+const CATCHABLE: [&str; 6] = [
+    "access_denied",
+    "checkpoint_io_error",
+    "cuda_oom",
+    "data_path_missing",
+    "dns_failure",
+    "user_code_error",
+];
+
 /// Whether the job recovered. `recovers` says that programs usually retry it.
 pub(super) fn of(source: &Source, seen: &Seen, label: &str, stage: Stage, recovers: bool) -> bool {
     let last = seen.last_line;
@@ -22,7 +32,9 @@ pub(super) fn of(source: &Source, seen: &Seen, label: &str, stage: Stage, recove
     // Steps go on with a loss that is NaN; that is the problem.
     // What a program writes to stdout may appear in a log behind the exception that ended it.
     let fatal = stage == Stage::Cause && seen.raised || label == "nan_loss";
+    let caught = !seen.raised && CATCHABLE.contains(&label);
     !fatal && by_training(source, last, stage)
+        || caught && no_later_failure && source.ends_with_results(last)
         || (stage == Stage::Symptom && by_finishing(source, seen))
 }
 

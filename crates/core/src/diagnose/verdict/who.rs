@@ -88,7 +88,7 @@ impl Judge<'_> {
         let exits =
             exits.flat_map(|(index, source)| source.exits.iter().map(move |exit| (index, exit)));
         let own: Vec<&ExitSeen> = exits
-            .filter(|(index, exit)| exit.signal != Some(15) && fits(exit, *index))
+            .filter(|(index, exit)| !exit.was_asked_to_stop() && fits(exit, *index))
             .map(|(_, exit)| exit)
             .collect();
         let first = own.iter().find(|exit| exit.first && exit.rank.is_some());
@@ -226,6 +226,13 @@ impl Judge<'_> {
 }
 
 impl ExitSeen {
+    /// Whether the signal that ended it asks a program to stop: SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGTERM, and
+    /// SIGXCPU of a limit. Schedulers send the user's signals before a time limit; a program that does not handle them
+    /// ends.
+    pub(super) fn was_asked_to_stop(&self) -> bool {
+        matches!(self.signal, Some(1 | 2 | 3 | 10 | 12 | 15 | 24))
+    }
+
     /// How it ended.
     pub(super) fn words(&self) -> String {
         match (self.code, self.signal) {
