@@ -11,10 +11,10 @@ fn report_on(log: &str) -> Report {
 
 /// Forty steps, then `end`.
 fn trained_until(end: &str) -> Report {
-    let steps: String = (1..=40)
-        .map(|step| format!("step {step} loss 0.5\n"))
+    let steps: Vec<String> = (1..=40)
+        .map(|step| format!("step {step} loss 0.5"))
         .collect();
-    report_on(&(steps + end))
+    report_on(&format!("{}\n{end}", steps.join("\n")))
 }
 
 #[test]
