@@ -18,6 +18,18 @@ const IN_STEP: &str = "test -e again-$RANK && exit 0; touch again-$RANK; n=0; wh
                        while test \"$(cat at-$rank 2>/dev/null || echo 0)\" -lt $n; do sleep 0.02; done; done; \
                        if test $RANK = 0; then echo step $n loss 0.5; fi; done";
 
+/// Rank 0 reports steps and passes a word to the others for each, which wait for it without using any processor time.
+/// `BETWEEN` is what it does after step 20. In the second attempt they end at once.
+const WAITING: &str = "test -e again-$RANK && exit 0; touch again-$RANK; \
+                       if test $RANK != 0; then mkfifo word-$RANK; exec 4<>word-$RANK; \
+                       while read word <&4; do test $word = end && exit 0; done; fi; \
+                       until test -p word-1 && test -p word-2; do sleep 0.02; done; exec 4<>word-1 5<>word-2; \
+                       n=0; while test $n -lt 40; do n=$((n + 1)); echo step $n loss 0.5; echo go >&4; echo go >&5; \
+                       sleep 0.05; if test $n = 20; then BETWEEN; fi; done; echo end >&4; echo end >&5";
+
+/// Short times, so that a silence of a few seconds is a hang unless something excuses it.
+const SHORT: &str = "trainyard.dev/hang-floor: 2s, trainyard.dev/hang-after: 4s";
+
 fn annotated(pods: u32, script: &str, annotations: &str) -> String {
     let wanted = format!("  name: j\n  annotations: {{{annotations}}}\n");
     job(pods, script).replace("  name: j\n", &wanted)
@@ -103,4 +115,85 @@ fn a_job_ends_for_nan_where_it_says_so() {
     let sentence = verdict["sentence"].as_str().unwrap_or_default();
     assert!(sentence.contains("since step 20"), "{report}");
     assert_eq!(verdict["account"], "user", "{report}");
+    // At most 2 s after the second bad line, of which there are at most 100 in a second.
+    let last = report["lastStep"].as_u64();
+    assert!(last.is_some_and(|step| step <= 21 + 200), "{report}");
+}
+
+/// Scenario 6: a save that says nothing, and the same silence without one.
+#[test]
+fn bytes_that_move_are_no_hang() {
+    // One process that writes for 8 s: of a script, the first program that is no shell is looked at.
+    let save = "{ i=0; while test $i -lt 80; do head -c 500000 /dev/zero; sleep 0.1; i=$((i + 1)); done; } | cat > save";
+    let cases = [(save, 1, None), ("sleep 600", 2, Some("hang_cpu_side"))];
+    for (between, attempts, label) in cases {
+        let file = annotated(3, &WAITING.replace("BETWEEN", between), SHORT);
+        let outcome = run(&["--format", "json"], &file).run();
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        let report = report(&outcome);
+        assert_eq!(report["attempts"], attempts, "{report}");
+        let verdict = &report["failures"][0]["verdict"];
+        assert_eq!(verdict["label"].as_str(), label, "{report}");
+        if label.is_some() {
+            assert_eq!(verdict["ranks"], serde_json::json!([0]), "{report}");
+        } else {
+            assert!(!outcome.stderr.contains("hang_"), "{}", outcome.stderr);
+        }
+    }
+}
+
+/// Scenario 7: silence before the first step, and in it.
+#[test]
+fn first_step_takes_its_time() {
+    let script = "sleep 5; echo warm; sleep 3; n=0; while test $n -lt 10; do n=$((n + 1)); \
+                  if test $RANK = 0; then echo step $n loss 0.5; fi; sleep 0.05; done";
+    let times = "trainyard.dev/hang-floor: 1s, trainyard.dev/hang-after: 2s";
+    let outcome = run(&["--format", "json"], &annotated(2, script, times)).run();
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let report = report(&outcome);
+    assert_eq!(report["attempts"], 1, "{report}");
+    assert!(!outcome.stderr.contains("hang_"), "{}", outcome.stderr);
+}
+
+/// Scenario 8, where the job only reports: three bad losses in a row are named, and the job trains on.
+#[test]
+fn nan_is_reported_and_the_job_goes_on() {
+    let script = "step=0; while test $step -lt 40; do step=$((step + 1)); loss=0.5; \
+                  if test $step -ge 20 && test $step -le 22; then loss=nan; fi; echo step $step loss $loss; sleep 0.01; done";
+    let outcome = run(&["--format", "json"], &job(1, script)).run();
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert_eq!(report(&outcome)["attempts"], 1, "{outcome:?}");
+    let found = outcome.stderr.matches("nan_loss: ").count();
+    assert_eq!(found, 1, "{}", outcome.stderr);
+    assert!(
+        outcome.stderr.contains("since step 20"),
+        "{}",
+        outcome.stderr
+    );
+}
+
+/// Scenario 9: ranks that report their own step times, one of which is slowed down.
+#[test]
+fn slow_rank_is_named_and_left_alone() {
+    // 50 steps that all ranks take together, each with as much work of a rank before it waits for the others.
+    let script = "n=0; while test $n -lt 50; do n=$((n + 1)); from=$(date +%s%N); i=0; while test $i -lt 60000; do i=$((i + 1)); done; \
+                  now=$(date +%s%N); echo step $n loss 0.5 step_time: $(((now - from) / 1000000)) ms; \
+                  echo $n > at-$RANK.new; mv at-$RANK.new at-$RANK; for rank in 0 1 2; do \
+                  while test \"$(cat at-$rank 2>/dev/null || echo 0)\" -lt $n; do sleep 0.02; done; done; done";
+    let slow = [
+        "--format",
+        "json",
+        "--inject",
+        "slow rank=1 factor=3 at=step:1",
+    ];
+    let outcome = run(&slow, &job(3, script)).run();
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let report = report(&outcome);
+    assert_eq!(report["attempts"], 1, "{report}");
+    let found = outcome
+        .stderr
+        .lines()
+        .find(|line| line.contains("straggler: "));
+    let found = found.unwrap_or_else(|| panic!("no rank is named: {}", outcome.stderr));
+    assert!(found.contains("rank 1 takes "), "{found}");
 }
