@@ -30,8 +30,9 @@ pub(super) struct Known {
     steps: Vec<Option<u64>>,
     /// The last step without a number of each rank, and what steps of the clock add since.
     unnumbered: Vec<Option<(Duration, Duration)>>,
-    /// What steps of the clock add to the time since the last line.
+    /// What steps of the clock add to the time since the last line, and since the last step.
     clock: Duration,
+    step_clock: Duration,
     /// Phases of this attempt.
     phases: u32,
 }
@@ -42,13 +43,14 @@ impl Known {
         self.steps = vec![None; ranks as usize];
         self.unnumbered = vec![None; ranks as usize];
         (self.last_step, self.last_line) = (None, Some(Duration::ZERO));
-        self.clock = Duration::ZERO;
+        (self.clock, self.step_clock) = (Duration::ZERO, Duration::ZERO);
         self.phases = 0;
     }
 
     pub(super) fn take_clock_step(&mut self, by: Duration) {
         let by = by.min(CLOCK_COUNTS);
         self.clock += by;
+        self.step_clock += by;
         for (_, clock) in self.unnumbered.iter_mut().flatten() {
             *clock += by;
         }
@@ -63,7 +65,8 @@ impl Known {
             }
             *last = step.step.or(*last);
             let since = self.last_step.replace(at).unwrap_or(at);
-            let mut gap = at.saturating_sub(since) + self.clock;
+            let clock = std::mem::take(&mut self.step_clock);
+            let mut gap = at.saturating_sub(since) + clock;
             // Without numbers, lines of one rank are steps, and those of others may be of the same step.
             if step.step.is_none() {
                 let last = self.unnumbered[rank as usize].replace((at, Duration::ZERO));

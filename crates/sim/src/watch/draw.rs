@@ -394,13 +394,18 @@ impl Script<'_> {
         Ending::Hangs { hang, after }
     }
 
-    /// Steps without any disturbance, until lines that are late have arrived and what was announced is over.
+    /// Steps without any disturbance: until lines that are late have arrived and what was announced is over, and eight reports
+    /// after that.
     fn settle(&mut self) {
         let last = self.lines.iter().map(|line| line.at).max();
         let until = last.unwrap_or_default() + Duration::from_secs(3);
-        let reported = self.lines.len() + 8 * self.draw.reporters.len();
+        let reported = 8 * self.draw.reporters.len();
+        let mut after = None;
         self.must_arrive = true;
-        while self.job.end() < until || self.lines.len() < reported {
+        while after.is_none_or(|from| self.lines.len() < from + reported) {
+            if self.job.end() >= until {
+                after.get_or_insert(self.lines.len());
+            }
             let lasts = self.step_time();
             self.job.then(What::Step, lasts);
             if self.steps.is_multiple_of(self.draw.interval) {
