@@ -12,9 +12,9 @@ fn report_on(log: &str) -> Report {
 /// Forty steps, then `end`.
 fn trained_until(end: &str) -> Report {
     let steps: Vec<String> = (1..=40)
-        .map(|step| format!("step {step} loss 0.5"))
+        .map(|step| format!("step {step} loss 0.5\n"))
         .collect();
-    report_on(&format!("{}\n{end}", steps.join("\n")))
+    report_on(&(steps.concat() + end))
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn lines_that_only_mention_an_end_are_healthy() {
         "the run will save and leave when SIGTERM is received\n",
         "SIGTERM handler is not set because this is not the main thread\n",
         "early stopping: training was stopped after 3 epochs of patience\n",
-        "Killed in action: a novel, 412 pages, tokenized\nstep 41 loss 0.4\nstep 42 loss 0.4\nstep 43 loss 0.4\n",
+        "Killed is the title of document 7, tokenized\nstep 41 loss 0.4\nstep 42 loss 0.4\nstep 43 loss 0.4\n",
         "salloc: Relinquishing job allocation 7\n",
         "^C\n$ python train.py --resume\nstep 41 loss 0.4\nstep 42 loss 0.4\nstep 43 loss 0.4\n",
     ];
@@ -162,9 +162,8 @@ fn results_at_the_end_are_a_sign_of_health() {
 
 #[test]
 fn an_error_that_was_caught_is_not_a_failure() {
-    let caught =
-        "request 7 failed (try 3 of 3): CUDA out of memory. Tried to allocate 66.00 MiB.\n";
-    let saved = "saved 24 results to /out/widgets.json\n";
+    let caught = "request 7 was given up: CUDA out of memory. Tried to allocate 66.00 MiB.\n";
+    let saved = "saved 7 results to /out/widgets.json\n";
     assert!(report_on(&format!("{caught}{saved}")).is_healthy());
     assert_eq!(labels(&report_on(caught)), ["cuda_oom"]);
     assert_eq!(
