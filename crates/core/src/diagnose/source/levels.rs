@@ -92,12 +92,25 @@ fn is_error(text: &[u8]) -> bool {
     BEGINS.iter().any(|word| text.starts_with(word))
         || LEVELS.iter().any(|word| holds(head, word))
         || is_glog_error(head)
+        || is_tensorflow_fatal(head)
 }
 
 /// `E0512 10:11:12.131415 …` and `[E512 10:11:12.131415 …` of glog and `PyTorch`.
 fn is_glog_error(head: &[u8]) -> bool {
     let head = head.strip_prefix(b"[").unwrap_or(head);
     matches!(head.first(), Some(b'E' | b'F')) && crate::line::stamp::glog(head).is_some()
+}
+
+/// `F tensorflow/core/….cc:12] …`, with or without a time before it: the process ends with this line. Its level E is also in logs of runs
+/// that succeed.
+fn is_tensorflow_fatal(head: &[u8]) -> bool {
+    let behind_time = memchr::memmem::find(head, b": F ").and_then(|at| head.get(at + 4..));
+    let place = head.strip_prefix(b"F ").or(behind_time);
+    let mut words = place
+        .into_iter()
+        .flat_map(|rest| rest.split(|byte| *byte == b' '));
+    let place = words.next();
+    place.is_some_and(|place| holds(place, b".cc:") && place.ends_with(b"]"))
 }
 
 /// Errors that programs log in runs that succeed.
@@ -176,6 +189,16 @@ mod tests {
             ),
             ("[E512 10:11:12.131415 Widget.cpp:7] no widget", true),
             ("E0512 10:11:12.131415 71 widget.cc:7] no widget", true),
+            (
+                "2026-01-02 03:04:05.678901: F widgets/kernels/widget.cc:7] Run failed",
+                true,
+            ),
+            ("F widgets/kernels/widget.cc:7] Run failed", true),
+            (
+                "2026-01-02 03:04:05.678901: E widgets/kernels/widget.cc:7] cannot register",
+                false,
+            ),
+            ("grade: F widget.cc failed", false),
             ("[ERROR] tracker: INFO train-loss 0.5", false),
             ("validation error: 0.25", false),
             ("errors: 0", false),

@@ -200,3 +200,12 @@ fn a_job_that_succeeded_has_no_failure() {
             .any(|label| label == "user_code_error")
     );
 }
+
+/// A line of level F ends its process, whatever is written after it.
+#[test]
+fn fatal_line_after_steps_is_not_healthy() {
+    let report = trained_until(
+        "2026-01-02 03:04:05.678901: F widgets/kernels/widget.cc:7] Run failed\n/usr/lib/python3/tracker.py:1: UserWarning: 9 leaked objects\n",
+    );
+    assert_eq!(labels(&report), ["inconclusive"]);
+}
