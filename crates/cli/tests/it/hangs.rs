@@ -171,29 +171,3 @@ fn nan_is_reported_and_the_job_goes_on() {
         outcome.stderr
     );
 }
-
-/// Scenario 9: ranks that report their own step times, one of which is slowed down.
-#[test]
-fn slow_rank_is_named_and_left_alone() {
-    // 50 steps that all ranks take together, each with as much work of a rank before it waits for the others.
-    let script = "n=0; while test $n -lt 50; do n=$((n + 1)); from=$(date +%s%N); i=0; while test $i -lt 60000; do i=$((i + 1)); done; \
-                  now=$(date +%s%N); echo step $n loss 0.5 step_time: $(((now - from) / 1000000)) ms; \
-                  echo $n > at-$RANK.new; mv at-$RANK.new at-$RANK; for rank in 0 1 2; do \
-                  while test \"$(cat at-$rank 2>/dev/null || echo 0)\" -lt $n; do sleep 0.02; done; done; done";
-    let slow = [
-        "--format",
-        "json",
-        "--inject",
-        "slow rank=1 factor=3 at=step:1",
-    ];
-    let outcome = run(&slow, &job(3, script)).run();
-    assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    let report = report(&outcome);
-    assert_eq!(report["attempts"], 1, "{report}");
-    let found = outcome
-        .stderr
-        .lines()
-        .find(|line| line.contains("straggler: "));
-    let found = found.unwrap_or_else(|| panic!("no rank is named: {}", outcome.stderr));
-    assert!(found.contains("rank 1 takes "), "{found}");
-}

@@ -22,7 +22,7 @@ fn start(mode: WatchMode) -> (Gang, Operator, Vec<Supervised>) {
     let pods: Vec<Supervised> = pods.collect();
     until("all train", || {
         pods.iter()
-            .all(|pod| pod.out().contains("step 40 loss 0.5"))
+            .all(|pod| pod.out().contains("step 20 loss 0.5"))
     });
     send_signal("-STOP", pods[2].number("pid ").unwrap());
     (gang, operator, pods)
