@@ -1,4 +1,4 @@
-//! `cargo xtask bench core|local|operator|placement|doctor|plan|lint|preflight|attack|progress|recovery`: the figures that must be
+//! `cargo xtask bench core|local|operator|placement|doctor|plan|lint|preflight|attack|progress|recovery|supervisor`: the figures that must be
 //! reached, each beside its bound.
 //!
 //! Invariant: every figure is measured on the release build that users run, in this call; nothing
@@ -18,6 +18,7 @@ mod progress;
 mod recovery;
 mod render;
 mod simulation;
+mod supervisor;
 
 use std::{
     path::PathBuf,
@@ -37,6 +38,7 @@ pub(crate) use self::{
     preflight::preflight,
     progress::progress,
     recovery::recovery,
+    supervisor::supervisor,
 };
 
 /// One line of the table.

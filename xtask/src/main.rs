@@ -64,6 +64,7 @@ Commands:
   bench attack [--seconds N]     attack the operator on a real cluster and measure, beside the Go one
   bench progress [--jobs N]      measure how old the progress of 100 and 1,000 jobs is, and what it costs
   bench recovery                 measure the time from a hang to new processes, beside `ft_launcher` and `torchrun`
+  bench supervisor               measure what a supervisor costs the program that it runs
   bench preflight                measure the search, a stream beside iperf3, memory and the static binary
 
 Exit codes: 0 done, 1 the thing asked about failed, 2 could not do it.
@@ -126,6 +127,7 @@ fn main() -> ExitCode {
         ["bench", "preflight"] => bench::preflight(),
         ["bench", "progress", rest @ ..] => bench::progress(rest),
         ["bench", "recovery"] => bench::recovery(),
+        ["bench", "supervisor"] => bench::supervisor(),
         words => Err(Failure::CouldNotRun(format!(
             "unknown command `{}`\n\nhint: run `cargo xtask help` to see the commands",
             words.join(" ")
