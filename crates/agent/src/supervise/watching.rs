@@ -3,7 +3,7 @@
 //! Owns when a watch begins and ends, whom it asks for evidence, and what becomes of a finding. What a hang is, and which rank it is, is
 //! [`trainyard_core::watch`]'s.
 //!
-//! Invariants: an attempt is watched once all its programs run, and reported as hung at most once.
+//! Invariants: an attempt is watched once all its programs have started, and at most one finding of it is reported to the operator.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,7 +15,7 @@ use trainyard_core::{
         Command, ConnectionId, HangReport, Hello, Leader, MAX_SENTENCE, MemberState, StateName,
     },
     launch::supervise::{SupervisedRanks, SupervisedWatch},
-    spec::{OnNan, Slot, WatchMode},
+    spec::{Slot, WatchMode},
     watch::{Ask, Finding, Rhythm, Settings, Signal, Watch},
 };
 
@@ -79,7 +79,7 @@ impl Watching {
                 hang_after: Duration::from_millis(watch.hang_after_ms),
                 hang_floor: Duration::from_millis(watch.hang_floor_ms),
                 first_step_within: Duration::from_millis(watch.first_step_within_ms),
-                on_nan: OnNan::Report,
+                on_nan: watch.on_nan,
             },
             all_ranks: ranks.all,
             own_slot,
@@ -261,7 +261,7 @@ impl Watching {
                 finding.cause.refuted_by()
             ));
         }
-        if !finding.act || !finding.cause.is_hang() || self.reported {
+        if !finding.act || self.reported {
             return;
         }
         self.reported = true;

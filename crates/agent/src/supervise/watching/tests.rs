@@ -1,6 +1,7 @@
 use trainyard_core::{
     barrier::{Envelope, Limits, OperatorMessage, Order, ProgramExit},
-    spec::Role,
+    spec::{OnNan, Role},
+    watch::Step,
 };
 
 use super::*;
@@ -54,11 +55,16 @@ fn report(index: u32, attempt: u32, asked: Option<u32>, signs: Vec<Sign>) -> Rep
 
 /// A leader of two pods with two ranks each, both of which run attempt 1, and its watch.
 fn watched() -> (Leader, Watching) {
+    watched_on_nan(OnNan::Report)
+}
+
+fn watched_on_nan(on_nan: OnNan) -> (Leader, Watching) {
     let watch = SupervisedWatch {
         mode: WatchMode::Act,
         hang_after_ms: 600_000,
         hang_floor_ms: 2_000,
         first_step_within_ms: 60_000,
+        on_nan,
     };
     let ranks = SupervisedRanks {
         first: 0,
@@ -165,7 +171,39 @@ fn nothing_is_watched_where_it_is_off() {
         hang_after_ms: 0,
         hang_floor_ms: 0,
         first_step_within_ms: 0,
+        on_nan: OnNan::Report,
     };
     let ranks = SupervisedRanks::default();
     assert!(Watching::new(JOB, off, ranks, watching.own_slot).is_none());
+}
+
+#[test]
+fn nan_is_reported_where_the_job_acts_on_it() {
+    for (on_nan, want) in [
+        (OnNan::Report, None),
+        (OnNan::Restart, Some("nan_loss")),
+        (OnNan::Stop, Some("nan_loss")),
+    ] {
+        let (leader, mut watching) = watched_on_nan(on_nan);
+        let mut reported = None;
+        for step in 1..=6 {
+            let loss = if step < 3 { 0.5 } else { f64::NAN };
+            let printed = Signal::Step(Step {
+                step: Some(step),
+                loss: Some(loss),
+                ..Step::default()
+            });
+            let signs = Sign::printed(&printed).into_iter().collect();
+            let now = seconds(2 + step);
+            watching.take(1, worker(1), report(1, 1, None, signs), now);
+            let outcome = watching.step(&leader, [0, 1].into_iter(), now);
+            reported = reported.or(outcome.hang);
+        }
+        let label = reported.as_ref().map(|report| report.label.as_str());
+        assert_eq!(label, want, "{on_nan:?}");
+        if let Some(report) = reported {
+            assert_eq!((report.attempt, report.rank), (1, Some(2)), "{report:?}");
+            assert_eq!(report.slot, worker(1), "{report:?}");
+        }
+    }
 }

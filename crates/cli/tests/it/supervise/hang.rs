@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use trainyard_core::{barrier::StopHow, spec::WatchMode};
+use trainyard_core::{
+    barrier::StopHow,
+    spec::{OnNan, WatchMode},
+};
 
 use super::{Gang, Supervised, operator::Operator, send_signal, until, worker};
 
@@ -57,6 +60,29 @@ fn a_gang_that_only_reports_is_left_alone() {
     let seen = operator.seen.lock().unwrap();
     assert_eq!((seen.hangs.len(), seen.stored.attempt), (0, 1));
     assert!(seen.stored.barrier.is_none());
+}
+
+/// With `on-nan: restart`, a loss that stays NaN is reported with its rank, and the gang restarts.
+#[test]
+fn a_nan_loss_restarts_the_gang_where_the_job_says_so() {
+    let mut gang = Gang::new(2);
+    gang.watch.on_nan = OnNan::Restart;
+    let operator = Operator::start(gang.folder.path(), &gang.slots(), StopHow::Hang);
+    gang.operator = Some(operator.address.clone());
+    let script = "echo attempt $TRAINYARD_ATTEMPT; test $TRAINYARD_ATTEMPT = 2 && exec sleep 300; n=0; \
+                  while :; do n=$((n + 1)); echo \"step $n loss $LOSS\"; sleep 0.2; done";
+    let pods = ["0.5", "nan"].into_iter().zip(0..);
+    let pods = pods.map(|(loss, rank)| gang.start(rank, &format!("LOSS={loss}; {script}")));
+    let pods: Vec<Supervised> = pods.collect();
+    until("the leader reports it", || {
+        !operator.seen.lock().unwrap().hangs.is_empty()
+    });
+    let found = operator.seen.lock().unwrap().hangs[0].clone();
+    assert_eq!(found.label, "nan_loss", "{found:?}");
+    assert_eq!((found.rank, found.slot), (Some(1), worker(1)), "{found:?}");
+    until("all run again", || {
+        pods.iter().all(|pod| pod.number("attempt ") == Some(2))
+    });
 }
 
 /// What a program prints arrives whole and in its order, also its last bytes.
