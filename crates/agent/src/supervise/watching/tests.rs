@@ -77,8 +77,8 @@ fn watched_on_nan(on_nan: OnNan) -> (Leader, Watching) {
     for index in 0..2 {
         watching.step(&leader, [0].into_iter(), seconds(1));
         assert!(watching.watch.is_none(), "pod {index} does not run yet");
-        assert!(watching.wake_at().is_some(), "it is looked again");
         let hello = hello(index, 1, MemberState::Running);
+        watching.take_hello(&hello, seconds(1));
         leader.receive_hello(index.into(), &envelope(hello), seconds(1));
         watching.take(
             index.into(),
@@ -206,4 +206,74 @@ fn nan_is_reported_where_the_job_acts_on_it() {
             assert_eq!(report.slot, worker(1), "{report:?}");
         }
     }
+}
+
+/// A program that ends early, as one with a wrong path does, does not keep the others from being watched.
+#[test]
+fn an_attempt_is_watched_although_a_program_ended_early() {
+    let mut leader = Leader::new(JOB.to_owned(), Limits::default(), Duration::ZERO);
+    let (_, like) = watched();
+    let mut watching = Watching {
+        attempt: 0,
+        watch: None,
+        looked: None,
+        ended: BTreeMap::new(),
+        pods: BTreeMap::new(),
+        ..like
+    };
+    order(&mut leader, Command::Go { attempt: 1 }, Duration::ZERO);
+    let exit = ProgramExit {
+        code: 0,
+        signal: None,
+    };
+    let mut say = |watching: &mut Watching, leader: &mut Leader, index, state, at| {
+        let hello = hello(index, 1, state);
+        watching.take_hello(&hello, at);
+        leader.receive_hello(index.into(), &envelope(hello), at);
+        let outcome = watching.step(leader, [0, 1].into_iter(), at);
+        assert!(outcome.hang.is_none(), "{outcome:?}");
+    };
+    say(&mut watching, &mut leader, 1, MemberState::Ended(exit), seconds(1));
+    assert!(watching.watch.is_none(), "the other one has not started");
+    // Its container is gone meanwhile.
+    leader.member_gone(1);
+    assert_eq!(watching.wake_at(), None, "nothing is looked for without news");
+    say(&mut watching, &mut leader, 0, MemberState::Running, seconds(2));
+    assert!(watching.watch.is_some());
+    // The ranks of the ended pod are known late, and are not waited for.
+    let own = report(0, 1, None, Vec::new());
+    watching.take(0, worker(0), own, seconds(2));
+    let late = report(1, 1, None, Vec::new());
+    watching.take(1, worker(1), late, seconds(2));
+    watching.take_hello(&hello(0, 1, MemberState::Ended(exit)), seconds(3));
+    for now in 3..200 {
+        let outcome = watching.step(&leader, [0].into_iter(), seconds(now));
+        assert!(outcome.ask.is_none() && outcome.hang.is_none(), "{outcome:?}");
+    }
+}
+
+/// Members that report one after the other are looked at together.
+#[test]
+fn looks_whether_all_run_are_rare() {
+    let mut leader = Leader::new(JOB.to_owned(), Limits::default(), Duration::ZERO);
+    let (_, like) = watched();
+    let mut watching = Watching {
+        attempt: 0,
+        watch: None,
+        looked: None,
+        ..like
+    };
+    order(&mut leader, Command::Go { attempt: 1 }, Duration::ZERO);
+    watching.step(&leader, [0].into_iter(), seconds(1));
+    let soon = seconds(1) + BEGIN_EVERY / 2;
+    for index in 0..2 {
+        let hello = hello(index, 1, MemberState::Running);
+        watching.take_hello(&hello, soon);
+        leader.receive_hello(index.into(), &envelope(hello), soon);
+    }
+    watching.step(&leader, [0].into_iter(), soon);
+    assert!(watching.watch.is_none());
+    assert_eq!(watching.wake_at(), Some(seconds(1) + BEGIN_EVERY));
+    watching.step(&leader, [0].into_iter(), seconds(1) + BEGIN_EVERY);
+    assert!(watching.watch.is_some());
 }
