@@ -125,7 +125,10 @@ impl Frame {
         if rest.len() < length {
             return Ok(None);
         }
-        let content = bytes.drain(..LENGTH_BYTES + length).skip(LENGTH_BYTES + 1).collect();
+        let content = bytes
+            .drain(..LENGTH_BYTES + length)
+            .skip(LENGTH_BYTES + 1)
+            .collect();
         Ok(Some(Self { kind, content }))
     }
 }
@@ -162,8 +165,16 @@ mod tests {
     #[test]
     fn bad_frames_are_refused_early() {
         let cases: [(&str, &[u8], &str); 4] = [
-            ("no kind", b"\0\0\0\0", "a frame announces 0 bytes, expected 1 to 1048577"),
-            ("too long", b"\0\x10\0\x02S", "a frame announces 1048578 bytes"),
+            (
+                "no kind",
+                b"\0\0\0\0",
+                "a frame announces 0 bytes, expected 1 to 1048577",
+            ),
+            (
+                "too long",
+                b"\0\x10\0\x02S",
+                "a frame announces 1048578 bytes",
+            ),
             ("another kind", b"\0\0\0\x01R", "unknown frame kind 82"),
             (
                 "long for its kind",

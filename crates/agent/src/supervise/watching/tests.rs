@@ -233,12 +233,28 @@ fn an_attempt_is_watched_although_a_program_ended_early() {
         let outcome = watching.step(leader, [0, 1].into_iter(), at);
         assert!(outcome.hang.is_none(), "{outcome:?}");
     };
-    say(&mut watching, &mut leader, 1, MemberState::Ended(exit), seconds(1));
+    say(
+        &mut watching,
+        &mut leader,
+        1,
+        MemberState::Ended(exit),
+        seconds(1),
+    );
     assert!(watching.watch.is_none(), "the other one has not started");
     // Its container is gone meanwhile.
     leader.member_gone(1);
-    assert_eq!(watching.wake_at(), None, "nothing is looked for without news");
-    say(&mut watching, &mut leader, 0, MemberState::Running, seconds(2));
+    assert_eq!(
+        watching.wake_at(),
+        None,
+        "nothing is looked for without news"
+    );
+    say(
+        &mut watching,
+        &mut leader,
+        0,
+        MemberState::Running,
+        seconds(2),
+    );
     assert!(watching.watch.is_some());
     // The ranks of the ended pod are known late, and are not waited for.
     let own = report(0, 1, None, Vec::new());
@@ -248,7 +264,10 @@ fn an_attempt_is_watched_although_a_program_ended_early() {
     watching.take_hello(&hello(0, 1, MemberState::Ended(exit)), seconds(3));
     for now in 3..200 {
         let outcome = watching.step(&leader, [0].into_iter(), seconds(now));
-        assert!(outcome.ask.is_none() && outcome.hang.is_none(), "{outcome:?}");
+        assert!(
+            outcome.ask.is_none() && outcome.hang.is_none(),
+            "{outcome:?}"
+        );
     }
 }
 
