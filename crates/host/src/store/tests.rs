@@ -120,7 +120,7 @@ fn a_run_that_does_not_answer_is_not_called_ended() {
     let error = run.exec(0, None, &long).unwrap_err();
     assert!(matches!(error, StoreError::NoAnswer { .. }), "{error:?}");
     let request = Request::Stop { now: false };
-    let limit = std::time::Duration::from_millis(20);
+    let limit = Duration::from_millis(20);
     let late = crate::remote::ask_within(folder.path(), &request, &[], Some(limit)).unwrap_err();
     assert_eq!(late.kind(), io::ErrorKind::TimedOut, "{late}");
     let error = run.no_answer(late);

@@ -58,7 +58,8 @@ fn watched() -> (Leader, Watching) {
     watched_on_nan(OnNan::Report)
 }
 
-fn watched_on_nan(on_nan: OnNan) -> (Leader, Watching) {
+/// A watch of two pods with two ranks each that has not begun.
+fn unwatched(on_nan: OnNan) -> Watching {
     let watch = SupervisedWatch {
         mode: WatchMode::Act,
         hang_after_ms: 600_000,
@@ -71,8 +72,12 @@ fn watched_on_nan(on_nan: OnNan) -> (Leader, Watching) {
         count: 2,
         all: 4,
     };
+    Watching::new(JOB, watch, ranks, worker(0)).unwrap()
+}
+
+fn watched_on_nan(on_nan: OnNan) -> (Leader, Watching) {
     let mut leader = Leader::new(JOB.to_owned(), Limits::default(), Duration::ZERO);
-    let mut watching = Watching::new(JOB, watch, ranks, worker(0)).unwrap();
+    let mut watching = unwatched(on_nan);
     order(&mut leader, Command::Go { attempt: 1 }, Duration::ZERO);
     for index in 0..2 {
         watching.step(&leader, [0].into_iter(), seconds(1));
@@ -212,21 +217,13 @@ fn nan_is_reported_where_the_job_acts_on_it() {
 #[test]
 fn an_attempt_is_watched_although_a_program_ended_early() {
     let mut leader = Leader::new(JOB.to_owned(), Limits::default(), Duration::ZERO);
-    let (_, like) = watched();
-    let mut watching = Watching {
-        attempt: 0,
-        watch: None,
-        looked: None,
-        ended: BTreeMap::new(),
-        pods: BTreeMap::new(),
-        ..like
-    };
+    let mut watching = unwatched(OnNan::Report);
     order(&mut leader, Command::Go { attempt: 1 }, Duration::ZERO);
     let exit = ProgramExit {
         code: 0,
         signal: None,
     };
-    let mut say = |watching: &mut Watching, leader: &mut Leader, index, state, at| {
+    let say = |watching: &mut Watching, leader: &mut Leader, index, state, at| {
         let hello = hello(index, 1, state);
         watching.take_hello(&hello, at);
         leader.receive_hello(index.into(), &envelope(hello), at);
@@ -275,13 +272,7 @@ fn an_attempt_is_watched_although_a_program_ended_early() {
 #[test]
 fn looks_whether_all_run_are_rare() {
     let mut leader = Leader::new(JOB.to_owned(), Limits::default(), Duration::ZERO);
-    let (_, like) = watched();
-    let mut watching = Watching {
-        attempt: 0,
-        watch: None,
-        looked: None,
-        ..like
-    };
+    let mut watching = unwatched(OnNan::Report);
     order(&mut leader, Command::Go { attempt: 1 }, Duration::ZERO);
     watching.step(&leader, [0].into_iter(), seconds(1));
     let soon = seconds(1) + BEGIN_EVERY / 2;
