@@ -24,6 +24,7 @@ mod tests {
     use std::{fs, path::PathBuf};
 
     use super::*;
+    use crate::supervise::Fed;
 
     #[test]
     fn every_seed_is_read() {
@@ -34,15 +35,34 @@ mod tests {
             count += 1;
         }
         assert!(count > 20, "{count} seeds");
-        let frames: [&[u8]; 5] = [
-            b"\0\0\0\x03H{}\0\0\0\x01Z",
-            b"\0\0\0\x48G{\"job\":\"j\",\"attempt\":1,\"first\":0,\"count\":1,\"signs\":[{\"r\":0,\"output\":null}]}",
-            b"\0\0\0\x2aQ{\"number\":1,\"attempt\":1,\"stacks\":true}   \0\0",
-            b"\0\0\0\x05T1234\0\0\0\x05O{{{{",
-            b"\xff\xff\xff\xffS",
+    }
+
+    /// The seeds of frames are what they are named for, or a fuzzer starts from nothing.
+    #[test]
+    fn seeds_of_frames_are_decoded() {
+        let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds");
+        // File, whole frames, messages in them, whether the last is refused.
+        let cases = [
+            ("hello", 2, 2, false),
+            ("command", 1, 1, false),
+            ("signs", 1, 1, false),
+            ("question", 1, 1, false),
+            ("evidence", 1, 1, false),
+            ("token", 1, 0, false),
+            ("order", 1, 1, false),
+            ("cut", 1, 1, false),
+            ("not-json", 1, 0, false),
+            ("unknown-kind", 1, 1, true),
+            ("too-long", 0, 0, true),
         ];
-        for frame in frames {
-            feed(frame);
+        for (name, frames, messages, refused) in cases {
+            let bytes = fs::read(folder.join(format!("frames-{name}.bin"))).unwrap();
+            let want = Fed {
+                frames,
+                messages,
+                refused,
+            };
+            assert_eq!(feed_frames(&bytes, bytes.len()), want, "{name}");
         }
     }
 }

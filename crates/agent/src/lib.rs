@@ -51,3 +51,11 @@ pub use supervise::supervise;
 fn log_message(message: &str) {
     eprintln!("trainyard: {message}");
 }
+
+/// An error with its cause.
+fn chain(error: &dyn std::error::Error) -> String {
+    match error.source() {
+        Some(cause) => format!("{error}: {cause}"),
+        None => error.to_string(),
+    }
+}

@@ -19,7 +19,7 @@ use trainyard_core::{
 };
 
 use crate::{
-    Settings,
+    Settings, chain,
     frame::{CHUNK, Frame, Request, WINDOW},
     identity::Identity,
     link::{Link, Received},
@@ -73,13 +73,6 @@ pub fn remote_shell(settings: &Settings, arguments: &[String]) -> i32 {
             log_message(&format!("cannot run a command on `{host}`: {message}"));
             CANNOT
         }
-    }
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    match error.source() {
-        Some(cause) => format!("{error}: {cause}"),
-        None => error.to_string(),
     }
 }
 

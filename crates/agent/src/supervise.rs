@@ -35,6 +35,7 @@ mod shared_memory;
 mod signals;
 mod signs;
 mod supervisor;
+mod wake;
 mod watching;
 
 use std::{
@@ -50,7 +51,7 @@ use std::{
 use nix::poll::PollFlags;
 use rustls::{ClientConnection, pki_types::ServerName};
 use trainyard_core::{
-    barrier::{EXIT_STOPPED, Leader, MAX_MEMBERS, Member},
+    barrier::{EXIT_STOPPED, Leader, MAX_MEMBERS, Member, frame::MAX_TOKEN},
     launch::{agent::SERVER_NAME, supervise::OperatorAddress},
     spec::WatchMode,
 };
@@ -71,14 +72,13 @@ use self::{
     watching::Watching,
 };
 use crate::{
+    chain,
     identity::{Identity, operator_config},
     log_message,
     server::listen,
     wait::wait,
 };
 
-/// Bytes of a token, at most.
-const MAX_TOKEN: u64 = 64 * 1024;
 /// Descriptors that a leader needs besides those of its members.
 const OTHER_DESCRIPTORS: u64 = 1024;
 /// Where the kernel refuses to poll, which it does for want of memory.
@@ -98,11 +98,10 @@ pub fn supervise(words: &[OsString], lookup: &dyn Fn(&str) -> Option<String>) ->
     if let Err(error) = processes::adopt_orphans() {
         log_message(&format!("cannot become a subreaper: {error}"));
     }
-    let setup = Setup::read(lookup).map_err(|error| error.to_string());
-    let (waits, prepared) = match setup {
+    let (waits, prepared) = match Setup::read(lookup) {
         Ok(None) => return run_alone(words, signals),
         Ok(Some(setup)) => (setup.settings.waits, prepare(&setup, words)),
-        Err(error) => (false, Err(error)),
+        Err(failure) => (failure.waits, Err(failure.to_string())),
     };
     match prepared {
         Ok(prepared) => prepared(signals).run(),
@@ -214,8 +213,13 @@ fn to_operator(operator: OperatorAddress) -> Secure {
 fn read_token(path: &str) -> io::Result<Vec<u8>> {
     let mut token = Vec::new();
     fs::File::open(path)?
-        .take(MAX_TOKEN)
+        .take(MAX_TOKEN as u64 + 1)
         .read_to_end(&mut token)?;
+    if token.len() > MAX_TOKEN {
+        return Err(io::Error::other(format!(
+            "it has more than {MAX_TOKEN} bytes"
+        )));
+    }
     Ok(token.trim_ascii().to_vec())
 }
 
@@ -242,35 +246,42 @@ fn run_alone(words: &[OsString], mut signals: Signals) -> i32 {
     }
 }
 
-/// Reads frames from `bytes`, which arrive in pieces, and their content; returns how many there were, and whether one was refused.
+/// What was read of bytes that a peer sent.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Fed {
+    /// Whole frames.
+    pub(crate) frames: usize,
+    /// Those with a content that one side can read; that of a token is not read.
+    pub(crate) messages: usize,
+    /// The last one was refused.
+    pub(crate) refused: bool,
+}
+
+/// Reads frames from `bytes`, which arrive in pieces, and their content.
 ///
 /// # Panics
 ///
 /// Where more is kept than a frame may have.
-pub(crate) fn feed_frames(bytes: &[u8], piece: usize) -> (usize, bool) {
+pub(crate) fn feed_frames(bytes: &[u8], piece: usize) -> Fed {
     let mut waiting = Vec::new();
-    let mut count = 0;
+    let mut fed = Fed::default();
     for part in bytes.chunks(piece) {
         waiting.extend(part);
         loop {
             match Frame::take(&mut waiting) {
                 Ok(Some(frame)) => {
                     assert!(frame.content.len() <= frame.kind.bound(), "{frame:?}");
-                    members::feed(&frame);
-                    count += 1;
+                    fed.frames += 1;
+                    fed.messages += usize::from(members::feed(&frame));
                 }
                 Ok(None) => break,
-                // The connection is closed.
-                Err(_) => return (count, true),
+                Err(_) => {
+                    // The connection is closed.
+                    fed.refused = true;
+                    return fed;
+                }
             }
         }
     }
-    (count, false)
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    match error.source() {
-        Some(cause) => format!("{error}: {cause}"),
-        None => error.to_string(),
-    }
+    fed
 }

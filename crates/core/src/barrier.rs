@@ -32,6 +32,7 @@
 
 mod choose;
 mod coordinator;
+pub mod frame;
 mod leader;
 mod limits;
 mod member;

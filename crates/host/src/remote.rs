@@ -165,14 +165,18 @@ pub(crate) fn ask_within(
     }
     channel::send(&socket, request, streams)?;
     let answer = channel::receive(&socket).map_err(|error| match (error.kind(), limit) {
-        (io::ErrorKind::WouldBlock, Some(limit)) => {
-            io::Error::other(format!("no answer within {} s", limit.as_secs()))
-        }
+        (io::ErrorKind::WouldBlock, Some(limit)) => io::Error::new(
+            io::ErrorKind::TimedOut,
+            format!("it did not answer within {limit:?}"),
+        ),
         _ => error,
     });
     match answer? {
         Some(answer) => Ok(answer),
-        None => Err(io::Error::other("the run has ended")),
+        None => Err(io::Error::new(
+            io::ErrorKind::UnexpectedEof,
+            "the run has ended",
+        )),
     }
 }
 

@@ -5,6 +5,11 @@
 
 use serde::{Deserialize, Serialize};
 
+/// Threads that are kept of one rank, at most.
+pub const MOST_THREADS: usize = 128;
+/// Bytes of names that are kept of all ranks, at most.
+pub const MOST_TEXT: usize = 32 << 20;
+
 /// What was read of all ranks of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

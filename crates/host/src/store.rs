@@ -304,9 +304,10 @@ impl RunFolder {
         let (answer, descriptors) = answer.map_err(|source| self.no_answer(source))?;
         let memory = match answer {
             Answer::Refused { message } => return Err(StoreError::Refused { message }),
-            Answer::Ended { .. } | Answer::Done | Answer::Stacks => descriptors.into_iter().next(),
+            Answer::Stacks => descriptors.into_iter().next(),
+            Answer::Ended { .. } | Answer::Done => None,
         };
-        let memory = memory.ok_or_else(|| io::Error::other("the answer is empty"));
+        let memory = memory.ok_or_else(unexpected);
         let stacks = memory.and_then(crate::channel::from_memory);
         stacks.map_err(|source| self.no_answer(source))
     }
@@ -327,7 +328,7 @@ impl RunFolder {
         match crate::remote::ask(&self.path, &request, &[0, 1, 2]) {
             Ok(Answer::Refused { message }) => Err(StoreError::Refused { message }),
             Ok(Answer::Ended { code }) => Ok(code),
-            Ok(Answer::Done | Answer::Stacks) => Ok(0),
+            Ok(Answer::Done | Answer::Stacks) => Err(self.no_answer(unexpected())),
             Err(source) => Err(self.no_answer(source)),
         }
     }
@@ -341,10 +342,21 @@ impl RunFolder {
         answer.map_err(|source| self.no_answer(source))
     }
 
+    /// Nobody listens once a run has ended; where an engine listens and there is no answer, the run is there.
     fn no_answer(&self, source: io::Error) -> StoreError {
-        StoreError::NotRunning {
-            job: self.job.clone(),
-            source,
+        let job = self.job.clone();
+        let is_over = matches!(
+            source.kind(),
+            io::ErrorKind::NotFound
+                | io::ErrorKind::ConnectionRefused
+                | io::ErrorKind::ConnectionReset
+                | io::ErrorKind::BrokenPipe
+                | io::ErrorKind::UnexpectedEof
+        );
+        if is_over {
+            StoreError::NotRunning { job, source }
+        } else {
+            StoreError::NoAnswer { job, source }
         }
     }
 
@@ -361,6 +373,10 @@ impl RunFolder {
             source,
         })
     }
+}
+
+fn unexpected() -> io::Error {
+    io::Error::other("its engine sent an unexpected answer")
 }
 
 /// The run that holds the lock in the folder of a job.

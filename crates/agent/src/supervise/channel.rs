@@ -1,7 +1,7 @@
 //! One connection of a supervisor: frames over TLS, bounded both ways.
 //!
-//! Invariants: of each kind one frame waits to be sent, the newest, since every message is a whole state. A peer that sends more frames
-//! than [`Budget`] grants is closed.
+//! Invariants: of each kind one frame waits to be sent, the newest, since a message is a whole state. One that only adds to those before is
+//! made once none [waits](Channel::is_waiting). A peer that sends more frames than [`Budget`] grants is closed.
 
 use std::{
     io,
@@ -14,7 +14,7 @@ use nix::poll::PollFlags;
 use rustls::Connection;
 
 use super::frame::{Frame, Kind};
-use crate::link::Link;
+use crate::{link::Link, log_message};
 
 /// Frames that a peer may send at once, and in a second.
 const BURST: u32 = 128;
@@ -55,6 +55,8 @@ pub(crate) struct Channel {
     link: Link,
     waiting: Vec<Frame>,
     budget: Budget,
+    /// A frame was too large, which is logged once.
+    dropped: bool,
 }
 
 impl Channel {
@@ -70,6 +72,7 @@ impl Channel {
                 left: BURST,
                 filled_at: now,
             },
+            dropped: false,
         })
     }
 
@@ -87,6 +90,13 @@ impl Channel {
     pub(crate) fn send(&mut self, kind: Kind, content: Vec<u8>) {
         if content.len() > kind.bound() {
             // The other side would close the connection for it.
+            if !std::mem::replace(&mut self.dropped, true) {
+                log_message(&format!(
+                    "dropped a frame ({kind:?}) of {} bytes, at most {} are allowed",
+                    content.len(),
+                    kind.bound()
+                ));
+            }
             return;
         }
         let frame = Frame::new(kind, content);
@@ -96,6 +106,11 @@ impl Channel {
         }
         // A connection that broke is noticed when it is read.
         self.flush().ok();
+    }
+
+    /// Whether a frame of this kind has not been sent yet, so that the next one would replace it.
+    pub(crate) fn is_waiting(&self, kind: Kind) -> bool {
+        self.waiting.iter().any(|frame| frame.kind == kind)
     }
 
     /// Sends what waits, as far as the socket takes it.

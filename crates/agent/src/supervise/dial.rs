@@ -4,16 +4,14 @@
 
 use std::{
     io,
-    io::{Read as _, Write as _},
     net::{TcpStream, ToSocketAddrs as _},
-    os::{
-        fd::{AsFd, BorrowedFd},
-        unix::net::UnixStream,
-    },
+    os::fd::{AsFd, BorrowedFd},
     sync::mpsc::{Receiver, SyncSender, sync_channel},
     thread,
     time::Duration,
 };
+
+use super::wake::{self, Woken};
 
 /// For each address that a name has.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
@@ -27,7 +25,7 @@ const STACK: usize = 256 * 1024;
 pub(crate) struct Dialer {
     requests: SyncSender<u64>,
     results: Receiver<(u64, io::Result<TcpStream>)>,
-    woken: UnixStream,
+    woken: Woken,
     newest: u64,
     busy: bool,
     wanted: bool,
@@ -36,9 +34,7 @@ pub(crate) struct Dialer {
 impl Dialer {
     /// Starts the thread for `address`, a host and a port.
     pub(crate) fn start(address: String) -> io::Result<Self> {
-        let (woken, mut waker) = UnixStream::pair()?;
-        woken.set_nonblocking(true)?;
-        waker.set_nonblocking(true)?;
+        let (woken, waker) = wake::pair()?;
         let (requests, to_do) = sync_channel::<u64>(1);
         let (done, results) = sync_channel(1);
         let thread = thread::Builder::new()
@@ -49,8 +45,7 @@ impl Dialer {
                 if done.send((number, connect(&address))).is_err() {
                     return;
                 }
-                // A full socket wakes as well.
-                waker.write_all(&[0]).ok();
+                waker.wake();
             }
         })?;
         Ok(Self {
@@ -81,8 +76,7 @@ impl Dialer {
 
     /// The result of the last request, where it is there and still wanted.
     pub(crate) fn take(&mut self) -> Option<io::Result<TcpStream>> {
-        let mut scratch = [0; 16];
-        while self.woken.read(&mut scratch).is_ok_and(|count| count > 0) {}
+        self.woken.clear();
         let (number, result) = self.results.try_recv().ok()?;
         self.busy = false;
         (self.wanted && number == self.newest).then_some(result)

@@ -3,11 +3,8 @@
 //! Invariants: one question is in work, and one more waits; a later one is dropped, and the watch asks again.
 
 use std::{
-    io::{self, Read as _, Write as _},
-    os::{
-        fd::{AsFd, BorrowedFd},
-        unix::net::UnixStream,
-    },
+    io,
+    os::fd::{AsFd, BorrowedFd},
     sync::mpsc::{Receiver, SyncSender, sync_channel},
     thread,
 };
@@ -15,7 +12,10 @@ use std::{
 use trainyard_core::launch::supervise::SupervisedRanks;
 use trainyard_stacks::ranks;
 
-use super::signs::{Question, Sign};
+use super::{
+    signs::{Question, Sign},
+    wake::{self, Woken},
+};
 
 /// Reading the stacks of large programs recurses a little.
 const STACK: usize = 512 * 1024;
@@ -25,15 +25,13 @@ const STACK: usize = 512 * 1024;
 pub(crate) struct Evidence {
     questions: SyncSender<Question>,
     answers: Receiver<(Question, Vec<Sign>)>,
-    woken: UnixStream,
+    woken: Woken,
 }
 
 impl Evidence {
     /// Starts the thread for a pod with these ranks.
     pub(crate) fn start(held: SupervisedRanks) -> io::Result<Self> {
-        let (woken, mut waker) = UnixStream::pair()?;
-        woken.set_nonblocking(true)?;
-        waker.set_nonblocking(true)?;
+        let (woken, waker) = wake::pair()?;
         let (questions, to_do) = sync_channel::<Question>(1);
         let (done, answers) = sync_channel(2);
         let last = held.first.saturating_add(held.count.saturating_sub(1));
@@ -49,8 +47,7 @@ impl Evidence {
                 {
                     return;
                 }
-                // A full socket wakes as well.
-                waker.write_all(&[0]).ok();
+                waker.wake();
             }
         })?;
         Ok(Self {
@@ -67,8 +64,7 @@ impl Evidence {
 
     /// The next answer, where there is one.
     pub(crate) fn take(&mut self) -> Option<(Question, Vec<Sign>)> {
-        let mut scratch = [0; 16];
-        while self.woken.read(&mut scratch).is_ok_and(|count| count > 0) {}
+        self.woken.clear();
         self.answers.try_recv().ok()
     }
 }

@@ -3,10 +3,11 @@
 //! Owns the kinds and their bounds. The content is a message of [`trainyard_core::barrier`], or what the leader's watch is about
 //! ([`super::signs`]); the operator reads and writes the same frames. A frame whose length is too large for its kind is refused before its content is kept.
 
-use trainyard_core::barrier::MAX_MESSAGE;
+use trainyard_core::barrier::{
+    MAX_MESSAGE,
+    frame::{LENGTH_BYTES, MAX_TOKEN, ORDER, SUMMARY, TOKEN},
+};
 
-/// Bytes of the length, which counts the kind and the content.
-const LENGTH: usize = 4;
 /// A message with few fields: a report, a command, a response.
 const SMALL: usize = 4 * 1024;
 /// What was seen of all ranks of a pod.
@@ -41,9 +42,9 @@ impl Kind {
             Self::Signs => b'G',
             Self::Question => b'Q',
             Self::Evidence => b'E',
-            Self::Token => b'T',
-            Self::Summary => b'S',
-            Self::Operator => b'O',
+            Self::Token => TOKEN,
+            Self::Summary => SUMMARY,
+            Self::Operator => ORDER,
         }
     }
 
@@ -66,7 +67,8 @@ impl Kind {
         match self {
             Self::Hello | Self::Command | Self::Signs | Self::Question => SMALL,
             Self::Evidence => EVIDENCE,
-            Self::Token | Self::Summary | Self::Operator => MAX_MESSAGE,
+            Self::Token => MAX_TOKEN,
+            Self::Summary | Self::Operator => MAX_MESSAGE,
         }
     }
 }
@@ -89,7 +91,7 @@ impl Frame {
     /// Its bytes.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let length = u32::try_from(self.content.len() + 1).unwrap_or(u32::MAX);
-        let mut bytes = Vec::with_capacity(LENGTH + 1 + self.content.len());
+        let mut bytes = Vec::with_capacity(LENGTH_BYTES + 1 + self.content.len());
         bytes.extend(length.to_be_bytes());
         bytes.push(self.kind.letter());
         bytes.extend(&self.content);
@@ -98,13 +100,14 @@ impl Frame {
 
     /// Takes the first frame off `bytes`; `None` where it has not arrived as a whole.
     pub(crate) fn take(bytes: &mut Vec<u8>) -> Result<Option<Self>, String> {
-        let Some((head, rest)) = bytes.split_first_chunk::<LENGTH>() else {
+        let Some((head, rest)) = bytes.split_first_chunk::<LENGTH_BYTES>() else {
             return Ok(None);
         };
         let length = u32::from_be_bytes(*head) as usize;
         if length == 0 || length > MAX_MESSAGE + 1 {
             return Err(format!(
-                "a frame has {length} bytes, needs 1 to {MAX_MESSAGE}"
+                "a frame announces {length} bytes, expected 1 to {}",
+                MAX_MESSAGE + 1
             ));
         }
         let Some(letter) = rest.first() else {
@@ -122,7 +125,10 @@ impl Frame {
         if rest.len() < length {
             return Ok(None);
         }
-        let content = bytes.drain(..LENGTH + length).skip(LENGTH + 1).collect();
+        let content = bytes
+            .drain(..LENGTH_BYTES + length)
+            .skip(LENGTH_BYTES + 1)
+            .collect();
         Ok(Some(Self { kind, content }))
     }
 }
@@ -159,8 +165,16 @@ mod tests {
     #[test]
     fn bad_frames_are_refused_early() {
         let cases: [(&str, &[u8], &str); 4] = [
-            ("no kind", b"\0\0\0\0", "a frame has 0 bytes"),
-            ("too long", b"\0\x10\0\x02S", "a frame has 1048578 bytes"),
+            (
+                "no kind",
+                b"\0\0\0\0",
+                "a frame announces 0 bytes, expected 1 to 1048577",
+            ),
+            (
+                "too long",
+                b"\0\x10\0\x02S",
+                "a frame announces 1048578 bytes",
+            ),
             ("another kind", b"\0\0\0\x01R", "unknown frame kind 82"),
             (
                 "long for its kind",

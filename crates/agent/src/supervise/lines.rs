@@ -9,10 +9,7 @@ use std::{
     collections::{BTreeMap, VecDeque},
     fs::File,
     io::{self, PipeReader, PipeWriter, Read as _, Write as _},
-    os::{
-        fd::{AsFd, BorrowedFd, OwnedFd},
-        unix::net::UnixStream,
-    },
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
         mpsc::{Receiver, SyncSender, sync_channel},
@@ -23,6 +20,8 @@ use std::{
 
 use nix::fcntl::{FcntlArg, fcntl};
 use trainyard_core::{progress::Reader, watch::Signal};
+
+use super::wake::{self, Waker, Woken};
 
 /// Bytes that are copied at once.
 const PIECE: usize = 64 * 1024;
@@ -87,19 +86,17 @@ struct Piece {
 pub(crate) struct Lines {
     shared: Arc<Shared>,
     pieces: SyncSender<Piece>,
-    woken: UnixStream,
+    woken: Woken,
 }
 
 impl Lines {
     /// Starts the thread that reads.
     pub(crate) fn start() -> io::Result<Self> {
-        let (woken, waker) = UnixStream::pair()?;
-        woken.set_nonblocking(true)?;
-        waker.set_nonblocking(true)?;
+        let (woken, waker) = wake::pair()?;
         let shared = Arc::new(Shared::default());
         let (pieces, to_read) = sync_channel(PIECES);
         let into = Arc::clone(&shared);
-        spawn("lines", move || read(&to_read, &into, waker))?;
+        spawn("lines", move || read(&to_read, &into, &waker))?;
         Ok(Self {
             shared,
             pieces,
@@ -157,13 +154,9 @@ impl Lines {
         drop(waited);
     }
 
-    /// Whether the program of `attempt` has shown something since the last report.
+    /// Whether a program has shown something that was not taken yet.
     pub(crate) fn has_news(&self) -> bool {
-        let mut scratch = [0; 16];
-        while (&self.woken)
-            .read(&mut scratch)
-            .is_ok_and(|count| count > 0)
-        {}
+        self.woken.clear();
         !lock(&self.shared.unreported).is_empty()
     }
 
@@ -232,7 +225,7 @@ fn copy(mut from: PipeReader, to: OwnedFd, pace: Duration, mut each: impl FnMut(
     }
 }
 
-fn read(pieces: &Receiver<Piece>, shared: &Shared, mut waker: UnixStream) {
+fn read(pieces: &Receiver<Piece>, shared: &Shared, waker: &Waker) {
     let mut readers: BTreeMap<usize, (u32, Reader)> = BTreeMap::new();
     let mut output_at: Option<Instant> = None;
     while let Ok(piece) = pieces.recv() {
@@ -268,8 +261,7 @@ fn read(pieces: &Receiver<Piece>, shared: &Shared, mut waker: UnixStream) {
         }
         drop(unreported);
         if wake {
-            // A full socket wakes as well.
-            waker.write_all(&[0]).ok();
+            waker.wake();
         }
     }
 }

@@ -77,6 +77,7 @@ pub(crate) struct Members {
     next: ConnectionId,
     accept_at: Option<Duration>,
     seldom: Seldom,
+    most: usize,
 }
 
 impl Members {
@@ -90,6 +91,7 @@ impl Members {
             next: 1,
             accept_at: None,
             seldom: Seldom::default(),
+            most: MAX_MEMBERS as usize,
         }
     }
 
@@ -152,7 +154,10 @@ impl Members {
         for _ in 0..ACCEPT_MOST {
             match self.listener.accept() {
                 Ok((socket, from)) => {
-                    if self.all.len() > MAX_MEMBERS as usize {
+                    if self.all.len() >= self.most {
+                        let most = self.most;
+                        let why = format!("{most} members are connected, the maximum");
+                        self.seldom.log(REFUSED, &why);
                         continue;
                     }
                     let guest = self.guests.admit(&socket, from.ip()).and_then(|place| {
@@ -240,14 +245,45 @@ impl Guest {
     }
 }
 
-/// What any side reads of a frame.
-pub(crate) fn feed(frame: &Frame) {
+/// What any side reads of a frame; whether it is a message of one of them.
+pub(crate) fn feed(frame: &Frame) -> bool {
     let content = &frame.content;
-    Envelope::<Hello>::decode(content).ok();
-    Envelope::<LeaderMessage>::decode(content).ok();
-    Envelope::<OperatorMessage>::decode(content).ok();
-    Question::decode(content).ok();
-    if let Ok(report) = Report::decode(content) {
-        report.signals().for_each(drop);
+    let report = Report::decode(content).map(|report| report.signals().for_each(drop));
+    [
+        Envelope::<Hello>::decode(content).is_ok(),
+        Envelope::<LeaderMessage>::decode(content).is_ok(),
+        Envelope::<OperatorMessage>::decode(content).is_ok(),
+        Question::decode(content).is_ok(),
+        report.is_ok(),
+    ]
+    .contains(&true)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpStream};
+
+    use rustls::{crypto::ring, server::ResolvesServerCertUsingSni};
+
+    use super::*;
+
+    #[test]
+    fn so_many_connections_and_no_more() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let address = listener.local_addr().unwrap();
+        let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .unwrap()
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::new(ResolvesServerCertUsingSni::new()));
+        let mut members = Members::new(listener, Arc::new(config));
+        members.most = 2;
+        let sockets: Vec<TcpStream> = (0..3)
+            .map(|_| TcpStream::connect(address).unwrap())
+            .collect();
+        members.accept(Duration::ZERO);
+        assert_eq!(members.len(), 2);
+        drop(sockets);
     }
 }

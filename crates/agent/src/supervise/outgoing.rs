@@ -97,6 +97,14 @@ impl Outgoing {
         }
     }
 
+    /// Whether a frame of this kind would reach the peer and replace no other one.
+    pub(crate) fn takes(&self, kind: Kind) -> bool {
+        match &self.state {
+            State::Open { channel } => !channel.is_waiting(kind),
+            State::Waiting { .. } | State::Dialing { .. } | State::Shaking { .. } => false,
+        }
+    }
+
     /// What to wait for.
     pub(crate) fn wanted(&self) -> [Option<(BorrowedFd<'_>, PollFlags)>; 2] {
         let channel = match &self.state {

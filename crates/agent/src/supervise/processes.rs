@@ -93,27 +93,16 @@ pub(crate) fn abort_all() {
     for one in descendants() {
         let none = Rlimit {
             current: Some(0),
-            maximum: None,
+            maximum: Some(0),
         };
         if let Some(pid) = rustix::process::Pid::from_raw(one.pid) {
-            let maximum = fs::read_to_string(format!("/proc/{}/limits", one.pid))
-                .ok()
-                .and_then(|limits| hard_core_limit(&limits));
             // A process of another user is not allowed to be changed, and is aborted all the same.
-            prlimit(Some(pid), Resource::Core, Rlimit { maximum, ..none }).ok();
+            prlimit(Some(pid), Resource::Core, none).ok();
         }
         let pid = Pid::from_raw(one.pid);
         kill(pid, Signal::SIGCONT).ok();
         kill(pid, Signal::SIGABRT).ok();
     }
-}
-
-/// The hard limit of core files in `/proc/P/limits`, which must not be raised; `None` is no limit.
-fn hard_core_limit(limits: &str) -> Option<u64> {
-    let line = limits
-        .lines()
-        .find_map(|line| line.strip_prefix("Max core file size"))?;
-    line.split_whitespace().nth(1)?.parse().ok()
 }
 
 /// All processes below this one, zombies included.
@@ -172,17 +161,5 @@ mod tests {
             assert_eq!(parent_and_group(stat.as_bytes()), want);
         }
         assert_eq!(parent_and_group(b"7 (\xff) Z 3 4"), Some((3, 4)));
-    }
-
-    #[test]
-    fn hard_limit_of_core_files() {
-        let limits = |hard: &str| {
-            format!(
-                "Limit                     Soft Limit           Hard Limit           Units     \n\
-                 Max core file size        0                    {hard}            bytes     \n"
-            )
-        };
-        assert_eq!(hard_core_limit(&limits("unlimited")), None);
-        assert_eq!(hard_core_limit(&limits("4096")), Some(4096));
     }
 }

@@ -51,6 +51,16 @@ impl Reporting {
         }
     }
 
+    /// Whether signs are reported now, where the leader `takes` them. Signs only add to those before, so they are kept until it does.
+    pub(crate) fn is_due(&self, takes: bool, now: Duration) -> bool {
+        takes && (self.greets || self.has_news && now >= self.next)
+    }
+
+    /// When they are, at the latest. A leader that does not take them wakes the supervisor by its connection.
+    pub(crate) fn wake_at(&self, takes: bool) -> Option<Duration> {
+        (self.has_news && takes).then_some(self.next)
+    }
+
     /// A report about the ranks of this pod.
     pub(crate) fn report(&self, attempt: u32, asked: Option<u32>, signs: Vec<Sign>) -> Report {
         Report {
@@ -80,5 +90,42 @@ pub(crate) fn read_frame(frame: &Frame) -> Option<FromLeader> {
             .ok()
             .map(FromLeader::Question),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use trainyard_core::spec::Role;
+
+    use super::*;
+
+    #[test]
+    fn signs_wait_for_the_leader() {
+        let held = SupervisedRanks {
+            first: 0,
+            count: 1,
+            all: 2,
+        };
+        let evidence = Evidence::start(held).unwrap();
+        let slot = Slot::new(Role::Worker, 0);
+        let mut reporting = Reporting::new("j".to_owned(), slot, held, evidence);
+        reporting.next = Duration::from_secs(5);
+        let (early, late) = (Duration::from_secs(4), Duration::from_secs(6));
+        let cases = [
+            // greets, has news, takes, now: is due, when it wakes
+            (false, false, true, late, false, None),
+            (false, true, true, early, false, Some(reporting.next)),
+            (false, true, true, late, true, Some(reporting.next)),
+            // Without a connection, or while a report waits, nothing is taken, and nothing is polled for it.
+            (false, true, false, late, false, None),
+            (true, true, false, late, false, None),
+            (true, false, true, early, true, None),
+        ];
+        for (greets, has_news, takes, now, due, wake_at) in cases {
+            (reporting.greets, reporting.has_news) = (greets, has_news);
+            let case = (greets, has_news, takes, now);
+            assert_eq!(reporting.is_due(takes, now), due, "{case:?}");
+            assert_eq!(reporting.wake_at(takes), wake_at, "{case:?}");
+        }
     }
 }

@@ -36,6 +36,15 @@ pub(crate) enum SetupError {
     },
 }
 
+/// Why a pod has no supervisor, and what must be known all the same.
+#[derive(Debug, Error)]
+#[error("{error}")]
+pub(crate) struct SetupFailure {
+    pub(crate) error: SetupError,
+    /// The pod joins a restart in place, so its program must not run.
+    pub(crate) waits: bool,
+}
+
 /// What a supervisor knows at its start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Setup {
@@ -50,13 +59,27 @@ impl Setup {
     /// Reads the variables that `lookup` returns; `None` where the pod has no supervisor.
     pub(crate) fn read(
         lookup: &dyn Fn(&str) -> Option<String>,
-    ) -> Result<Option<Self>, SetupError> {
+    ) -> Result<Option<Self>, SetupFailure> {
         let name = variable_name::SETTINGS;
         let Some(text) = lookup(name) else {
             return Ok(None);
         };
         let settings: SuperviseSettings =
-            serde_json::from_str(&text).map_err(|source| SetupError::Settings { name, source })?;
+            serde_json::from_str(&text).map_err(|source| SetupFailure {
+                error: SetupError::Settings { name, source },
+                waits: says_waits(&text),
+            })?;
+        let waits = settings.waits;
+        let setup = Self::with(settings, lookup);
+        setup
+            .map(Some)
+            .map_err(|error| SetupFailure { error, waits })
+    }
+
+    fn with(
+        settings: SuperviseSettings,
+        lookup: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Self, SetupError> {
         let required = |name| lookup(name).ok_or(SetupError::Missing { name });
         let uid = required(variable_name::POD_UID)?;
         if uid.is_empty() || uid.len() > MAX_TEXT || settings.job.len() > MAX_TEXT {
@@ -67,7 +90,7 @@ impl Setup {
         }
         let attempt = required(variable_name::ATTEMPT)?;
         let every_address = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), PORT);
-        Ok(Some(Self {
+        Ok(Self {
             settings,
             uid,
             attempt: parse(variable_name::ATTEMPT, "a number", &attempt)?,
@@ -82,7 +105,7 @@ impl Setup {
                 }
                 None => None,
             },
-        }))
+        })
     }
 
     /// How long each side waits.
@@ -115,6 +138,12 @@ impl Setup {
             limits: self.limits(),
         }
     }
+}
+
+/// Whether settings that another version wrote, or that lack something, say that the program waits.
+fn says_waits(text: &str) -> bool {
+    let value: Option<serde_json::Value> = serde_json::from_str(text).ok();
+    value.is_some_and(|value| value.get("waits") == Some(&serde_json::Value::Bool(true)))
 }
 
 fn parse<T: std::str::FromStr>(
@@ -159,6 +188,34 @@ mod tests {
         assert_eq!(member.limits.start_within, Duration::from_secs(7));
         assert_eq!(member.limits.hold, Limits::default().hold);
         assert_eq!(setup.listen.port(), 28_023);
+    }
+
+    /// A pod that joins a restart in place never runs its program by itself, whatever else is wrong with its settings.
+    #[test]
+    fn bad_variables_keep_that_a_pod_waits() {
+        let runs = WHOLE.replace("\"waits\":true", "\"waits\":false");
+        let cases: [(&[(&str, &str)], bool); 5] = [
+            (&[("TRAINYARD_SUPERVISE", WHOLE)], true),
+            (
+                &[
+                    ("TRAINYARD_SUPERVISE", WHOLE),
+                    ("TRAINYARD_POD_UID", "u"),
+                    ("TRAINYARD_ATTEMPT", "x"),
+                ],
+                true,
+            ),
+            (&[("TRAINYARD_SUPERVISE", r#"{"waits":true}"#)], true),
+            (&[("TRAINYARD_SUPERVISE", "[")], false),
+            (&[("TRAINYARD_SUPERVISE", &runs)], false),
+        ];
+        for (variables, waits) in cases {
+            let find = |name: &str| {
+                let found = variables.iter().find(|(key, _)| *key == name);
+                found.map(|(_, value)| (*value).to_owned())
+            };
+            let failure = Setup::read(&find).unwrap_err();
+            assert_eq!(failure.waits, waits, "{failure}");
+        }
     }
 
     #[test]

@@ -11,6 +11,8 @@ use trainyard_stacks::ranks::{RankLook, RankState};
 
 /// Signs of one report, at most: two of each rank of a large pod, and what it printed.
 const MAX_SIGNS: usize = 256;
+/// Bytes of a number without an exponent, at most.
+const MAX_NUMBER: usize = 24;
 /// Bytes of a text in a sign, at most.
 const MAX_TEXT: usize = 512;
 
@@ -124,7 +126,7 @@ impl Report {
 impl Sign {
     /// What the program of the pod has printed, which is its first rank's.
     pub(crate) fn printed(signal: &Signal) -> Option<Self> {
-        let number = |value: Option<f64>| value.map(|value| value.to_string());
+        let number = |value: Option<f64>| value.map(number_text);
         let what = match signal {
             Signal::Step(step) => What::Step {
                 n: step.step,
@@ -152,11 +154,11 @@ impl Sign {
                 cpu_millis: u64::try_from(look.cpu.as_millis()).unwrap_or(u64::MAX),
                 io: look.io_bytes,
                 state: letter(look.state),
-                waits: look.wait_channel.map(cut),
+                waits: look.wait_channel.map(|text| cut(text, MAX_TEXT)),
             };
             let stack = look.stack.map(|stack| What::Stack {
                 digest: stack.digest,
-                place: stack.place.map(cut),
+                place: stack.place.map(|text| cut(text, MAX_TEXT)),
                 collective: stack.in_collective,
             });
             let both = [Some(usage), stack].into_iter().flatten();
@@ -166,9 +168,19 @@ impl Sign {
     }
 }
 
-/// The text, as far as it fits.
-fn cut(mut text: String) -> String {
-    let end = (0..=MAX_TEXT.min(text.len()))
+/// A number as it is parsed again. Written out, 1e300 has 301 digits, and a few of them fill a frame.
+fn number_text(value: f64) -> String {
+    let text = value.to_string();
+    if text.len() > MAX_NUMBER {
+        format!("{value:e}")
+    } else {
+        text
+    }
+}
+
+/// The first `most` bytes of a text, or less so that no character is cut.
+pub(crate) fn cut(mut text: String, most: usize) -> String {
+    let end = (0..=most.min(text.len()))
         .rev()
         .find(|end| text.is_char_boundary(*end));
     text.truncate(end.unwrap_or(0));
@@ -279,7 +291,7 @@ mod tests {
         let signals: Vec<(u32, Signal)> = back.signals().collect();
         let wanted: Vec<(u32, Signal)> = printed.into_iter().map(|signal| (4, signal)).collect();
         assert_eq!(signals, wanted);
-        // A step of ten in a second and the rest of the report fit into the kilobyte that a pod may send.
+        // A pod sends up to four of them in a second.
         assert!(report.encode().len() < 256, "{}", report.encode().len());
     }
 
@@ -294,6 +306,32 @@ mod tests {
             panic!("{back:?}");
         };
         assert!(step.loss.unwrap().is_nan());
+    }
+
+    /// The most that a program may have printed between two reports, with the longest numbers there are.
+    #[test]
+    fn the_largest_report_of_steps_fits_into_a_frame() {
+        for value in [1e300, -f64::MAX, f64::MIN_POSITIVE, -5e-324, 0.1 + 0.2] {
+            let step = Signal::Step(Step {
+                step: Some(u64::MAX),
+                step_time: Some(Duration::from_micros(u64::MAX)),
+                loss: Some(value),
+                grad_norm: Some(value),
+            });
+            let report = Report {
+                job: "0".repeat(36),
+                attempt: u32::MAX,
+                first: u32::MAX - 1,
+                count: 1,
+                asked: None,
+                signs: vec![Sign::printed(&step).unwrap(); 16],
+            };
+            let bytes = report.encode();
+            let bound = super::super::frame::Kind::Signs.bound();
+            assert!(bytes.len() <= bound, "{value:e}: {} bytes", bytes.len());
+            let back = Report::decode(&bytes).unwrap().signals().next();
+            assert_eq!(back, Some((u32::MAX - 1, step)));
+        }
     }
 
     #[test]

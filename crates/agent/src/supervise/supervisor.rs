@@ -52,6 +52,16 @@ pub(crate) enum Route {
     },
 }
 
+impl Route {
+    /// Whether a frame of this kind would reach the leader and replace no other one.
+    fn takes(&self, kind: Kind) -> bool {
+        match self {
+            Self::Remote(outgoing) => outgoing.takes(kind),
+            Self::Own { .. } => true,
+        }
+    }
+}
+
 /// The part of a supervisor that leads.
 pub(crate) struct Lead {
     pub(crate) leader: Leader,
@@ -292,8 +302,7 @@ impl Supervisor {
             return;
         };
         reporting.has_news = lines.has_news();
-        let due = reporting.has_news && now >= reporting.next;
-        if !due && !reporting.greets {
+        if !reporting.is_due(self.route.takes(Kind::Signs), now) {
             return;
         }
         reporting.has_news = false;
@@ -445,10 +454,9 @@ impl Supervisor {
         if let Some(reporting) = &self.reporting {
             let evidence = reporting.evidence.as_fd();
             wanted.push((Ready::Report, evidence, PollFlags::POLLIN));
-            let waits = reporting.has_news.then_some(reporting.next);
-            due.push(waits);
+            due.push(reporting.wake_at(self.route.takes(Kind::Signs)));
             // What waits for its time wakes nobody again.
-            let lines = self.program.lines().filter(|_| waits.is_none());
+            let lines = self.program.lines().filter(|_| !reporting.has_news);
             let lines = lines.map(|lines| (Ready::Report, lines.as_fd(), PollFlags::POLLIN));
             wanted.extend(lines);
         }

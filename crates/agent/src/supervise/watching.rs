@@ -3,7 +3,7 @@
 //! Owns when a watch begins and ends, whom it asks for evidence, and what becomes of a finding. What a hang is, and which rank it is, is
 //! [`trainyard_core::watch`]'s.
 //!
-//! Invariants: an attempt is watched once all its programs run, and reported as hung at most once.
+//! Invariants: an attempt is watched once all its programs have started, and at most one finding of it is reported to the operator.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,19 +12,20 @@ use std::{
 
 use trainyard_core::{
     barrier::{
-        Command, ConnectionId, HangReport, Hello, Leader, MAX_SENTENCE, MemberState, StateName,
+        Command, ConnectionId, HangReport, Hello, Leader, MAX_MEMBERS, MAX_SENTENCE, MemberState,
+        StateName,
     },
     launch::supervise::{SupervisedRanks, SupervisedWatch},
-    spec::{OnNan, Slot, WatchMode},
+    spec::{Slot, WatchMode},
     watch::{Ask, Finding, Rhythm, Settings, Signal, Watch},
 };
 
-use super::signs::{Question, Report};
+use super::signs::{Question, Report, cut};
 use crate::log_message;
 
 /// How long answers are waited for before the watch concludes from those that came.
 const ANSWER_WITHIN: Duration = Duration::from_millis(500);
-/// How often it is looked whether all programs run, until they do.
+/// Between two looks whether all programs have started, while members report.
 const BEGIN_EVERY: Duration = Duration::from_millis(200);
 /// Findings that are logged, at most: the watch reports each once for a silence, and silences have no bound.
 const MAX_LOGGED: u32 = 1_000;
@@ -50,8 +51,14 @@ pub(crate) struct Watching {
     began: Duration,
     rhythm: Rhythm,
     look_at: Option<Duration>,
-    /// When it is looked next whether all programs of an attempt run.
+    /// For which attempt it was looked last whether all its programs have started, and when.
+    looked: Option<(u32, Duration)>,
+    /// A member has reported since.
+    changed: bool,
+    /// When it is looked next.
     begin_at: Option<Duration>,
+    /// Of pods whose program has ended by itself: in which attempt.
+    ended: BTreeMap<Slot, u32>,
     /// The pod of each rank, by the first rank of the pod.
     pods: BTreeMap<u32, (u32, Slot)>,
     question: u32,
@@ -79,7 +86,7 @@ impl Watching {
                 hang_after: Duration::from_millis(watch.hang_after_ms),
                 hang_floor: Duration::from_millis(watch.hang_floor_ms),
                 first_step_within: Duration::from_millis(watch.first_step_within_ms),
-                on_nan: OnNan::Report,
+                on_nan: watch.on_nan,
             },
             all_ranks: ranks.all,
             own_slot,
@@ -88,7 +95,10 @@ impl Watching {
             began: Duration::ZERO,
             rhythm: Rhythm::default(),
             look_at: None,
+            looked: None,
+            changed: false,
             begin_at: None,
+            ended: BTreeMap::new(),
             pods: BTreeMap::new(),
             question: 0,
             awaited: None,
@@ -108,13 +118,23 @@ impl Watching {
 
     /// A member reported what it does: an ended program is not waited for.
     pub(crate) fn take_hello(&mut self, hello: &Hello, now: Duration) {
-        if !matches!(hello.state, MemberState::Ended(_)) || hello.attempt != self.attempt {
+        self.changed = true;
+        if !matches!(hello.state, MemberState::Ended(_)) {
             return;
         }
-        let of_slot = self
-            .pods
-            .iter()
-            .filter(|(_, (_, slot))| *slot == hello.slot);
+        // Its container may end before all others have started.
+        if self.ended.len() < MAX_MEMBERS as usize || self.ended.contains_key(&hello.slot) {
+            self.ended.insert(hello.slot, hello.attempt);
+        }
+        self.end_ranks(hello.slot, now);
+    }
+
+    /// The ranks of `slot` are not waited for, where its program of this attempt has ended.
+    fn end_ranks(&mut self, slot: Slot, now: Duration) {
+        if self.ended.get(&slot) != Some(&self.attempt) {
+            return;
+        }
+        let of_slot = self.pods.iter().filter(|(_, (_, of))| *of == slot);
         let ranks: Vec<u32> = of_slot
             .flat_map(|(first, (count, _))| (0..*count).filter_map(|at| first.checked_add(at)))
             .collect();
@@ -141,6 +161,7 @@ impl Watching {
         if report.attempt != self.attempt {
             return;
         }
+        self.end_ranks(slot, now);
         let answers = report.asked == Some(self.question);
         for (rank, signal) in report.signals() {
             self.hear(rank, signal, now);
@@ -205,7 +226,7 @@ impl Watching {
         outcome
     }
 
-    /// Begins a watch once all programs of an attempt run, and ends it when they are ordered to stop.
+    /// Begins a watch once all programs of an attempt have started, and ends it when they are ordered to stop.
     fn follow(&mut self, leader: &Leader, now: Duration) {
         let Some(order) = leader.order() else {
             return;
@@ -218,19 +239,41 @@ impl Watching {
             self.begin_at = None;
             return;
         }
-        if self.begin_at.is_some_and(|at| now < at) {
-            return;
+        self.begin_at = None;
+        if let Some((_, at)) = self.looked.filter(|(of, _)| *of == attempt) {
+            if !self.changed {
+                return;
+            }
+            let again = at + BEGIN_EVERY;
+            if now < again {
+                self.begin_at = Some(again);
+                return;
+            }
         }
-        self.begin_at = Some(now + BEGIN_EVERY);
+        self.looked = Some((attempt, now));
+        self.changed = false;
         let summary = leader.summary();
         let mut groups = summary.groups.iter();
         let running =
             groups.find(|group| (group.attempt, group.state) == (attempt, StateName::Running));
+        let runs = |slot| running.is_some_and(|group| group.slots.contains(slot));
+        let ended: Vec<Slot> = order
+            .roster
+            .iter()
+            .map(|(slot, _)| slot)
+            .filter(|slot| !runs(*slot) && self.ended.get(slot) == Some(&attempt))
+            .collect();
         let count = running.map_or(0, |group| group.slots.len() as usize);
-        if count < order.roster.len() {
+        if count + ended.len() < order.roster.len() {
             return;
         }
-        self.begin_at = None;
+        if !ended.is_empty() {
+            log_message(&format!(
+                "{} of {} programs of attempt {attempt} ended before all had started; the others are watched",
+                ended.len(),
+                order.roster.len()
+            ));
+        }
         self.attempt = attempt;
         self.began = now;
         self.reported = false;
@@ -241,6 +284,9 @@ impl Watching {
             self.rhythm.clone(),
         ));
         self.look_at = Some(now);
+        for slot in ended {
+            self.end_ranks(slot, now);
+        }
     }
 
     fn end(&mut self) {
@@ -261,22 +307,17 @@ impl Watching {
                 finding.cause.refuted_by()
             ));
         }
-        if !finding.act || !finding.cause.is_hang() || self.reported {
+        if !finding.act || self.reported {
             return;
         }
         self.reported = true;
         let rank = finding.ranks.first().copied();
-        let mut sentence = sentence;
-        let end = (0..=MAX_SENTENCE.min(sentence.len()))
-            .rev()
-            .find(|end| sentence.is_char_boundary(*end));
-        sentence.truncate(end.unwrap_or(0));
         outcome.hang = Some(HangReport {
             attempt: self.attempt,
             slot: self.slot_of(rank.unwrap_or(0)),
             rank,
             label: label.to_owned(),
-            sentence,
+            sentence: cut(sentence, MAX_SENTENCE),
         });
     }
 

@@ -72,7 +72,7 @@ pub(crate) struct Exec {
     pub(crate) state: State,
 }
 
-/// Collect everything about a run into one archive for a colleague
+/// Collect job, status, logs and stacks of a run into one archive
 ///
 /// Writes a `.tar.gz` with the job as run, status, report, the doctor's verdict, the last 2,000 lines of each log,
 /// the stacks of a job that runs, and facts about this machine. Works while the job runs and afterwards.

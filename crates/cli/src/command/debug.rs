@@ -10,7 +10,7 @@ mod redact;
 use std::{
     collections::BTreeSet,
     fmt::Write as _,
-    io::{self, Read},
+    io::Read as _,
     path::{Path, PathBuf},
 };
 
@@ -18,7 +18,7 @@ use anyhow::Context as _;
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
-use trainyard_host::store::LogFile;
+use trainyard_host::store::{LogFile, StoreError};
 
 use self::{archive::Archive, redact::Redactor};
 use super::{doctor, stacks, status};
@@ -36,6 +36,10 @@ use crate::{
 const LINES: usize = 2_000;
 /// Bytes that are kept of each log.
 const LOG_BYTES: usize = 1 << 20;
+/// Room for the line about what the store has left out.
+const GAP_BYTES: u64 = 128;
+/// With less room in the archive no log is read any more.
+const LEAST_ROOM: usize = 4 << 10;
 /// Things left out that are named one by one, and the longest reason.
 const NAMED: usize = 100;
 const REASON_CHARS: usize = 500;
@@ -149,12 +153,17 @@ impl Bundle {
             let what = "what failed first in each attempt, with the doctor's verdict then";
             self.json("failures.json", what, &run.failures);
         }
-        match doctor.map(|state| doctor::text_of_job(&run.record.name, state)) {
-            Some(Ok(text)) => self.text(
-                "doctor.txt",
-                "the doctor's report over the last attempt",
-                &text,
-            ),
+        match doctor.map(|state| doctor::report_of_job(&run.record.name, state)) {
+            Some(Ok(report)) => {
+                for why in &report.incomplete {
+                    self.leave_out(&format!("doctor.txt does not take into account: {why}"));
+                }
+                self.text(
+                    "doctor.txt",
+                    "the doctor's report over the last attempt",
+                    &report.text(),
+                );
+            }
             Some(Err(failure)) => self.leave_out(&format!("doctor.txt: {}", failure.text())),
             None => self.leave_out("doctor.txt: the doctor reads only the latest run of a job"),
         }
@@ -164,30 +173,39 @@ impl Bundle {
 
     fn environment(&mut self, run: &Stored) {
         let mut text = String::new();
+        let mut unread = Vec::new();
         let pods = if run.live {
-            run.folder.pods().unwrap_or_default()
+            run.folder.pods().unwrap_or_else(|error| {
+                unread.push(format!("environment of pods: {error}"));
+                Vec::new()
+            })
         } else {
             Vec::new()
         };
-        let read: Vec<_> = pods
-            .iter()
-            .map(|pod| (pod, facts::variables(pod)))
-            .collect();
-        // Values are known before the first text is written.
-        for (_, containers) in &read {
-            for (name, value) in containers.iter().flat_map(|(_, variables)| variables) {
-                self.redactor.learn(name, value);
+        let mut read = Vec::new();
+        for pod in &pods {
+            for (pid, variables) in facts::variables(pod) {
+                let what = format!("pod {}, process {pid}", pod.pod);
+                match variables {
+                    Ok(variables) => read.push((what, variables)),
+                    Err(error) => unread.push(format!("environment of {what}: {error}")),
+                }
             }
         }
-        for (pod, containers) in &read {
-            for (pid, variables) in containers {
-                let pairs = variables
-                    .iter()
-                    .map(|(name, value)| (name.as_str(), Some(value.as_str())));
-                let list = facts::listed(pairs, &mut self.redactor);
-                line(&mut text, format_args!("pod {}, process {pid}:", pod.pod));
-                text.push_str(&list);
-            }
+        // Values are known before the first text is written.
+        for (name, value) in read.iter().flat_map(|(_, variables)| variables) {
+            self.redactor.learn(name, value);
+        }
+        for what in unread {
+            self.leave_out(&what);
+        }
+        for (what, variables) in &read {
+            let pairs = variables
+                .iter()
+                .map(|(name, value)| (name.as_str(), Some(value.as_str())));
+            let list = facts::listed(pairs, &mut self.redactor);
+            line(&mut text, format_args!("{what}:"));
+            text.push_str(&list);
         }
         if text.is_empty() {
             let stated = redact::variables(&run.record.job);
@@ -250,7 +268,11 @@ impl Bundle {
                 "logs/: the last {LINES} lines of each log of the last attempt, and of pods that failed first in others"
             ),
         );
-        for log in &logs {
+        for (at, log) in logs.iter().enumerate() {
+            if self.archive.room() < LEAST_ROOM {
+                let rest = words::counted((logs.len() - at) as u64, "log");
+                return self.leave_out(&format!("logs: no room for {rest}"));
+            }
             self.log(log);
         }
     }
@@ -260,15 +282,13 @@ impl Bundle {
             "logs/attempt-{}/{}/{}.log",
             log.attempt, log.pod, log.container
         );
-        let read = log
-            .open(0)
-            .map_err(|error| error.to_string())
-            .and_then(|mut reader| tail(&mut reader).map_err(|error| error.to_string()));
-        let bytes = match read {
-            Ok(bytes) => bytes,
+        let read = read_end(log, LOG_BYTES.min(self.archive.room()));
+        let text = match read {
+            Ok(text) => text,
             Err(error) => return self.leave_out(&format!("{name}: {error}")),
         };
-        let text = self.redactor.text(&String::from_utf8_lossy(&bytes));
+        let text = self.redactor.text(&text);
+        let text = last_lines(&text);
         let attempt = format!("attempt-{}", log.attempt);
         let file = format!("{}.log", log.container);
         let path = ["logs", &attempt, &log.pod, &file];
@@ -303,9 +323,9 @@ impl Bundle {
     }
 
     fn leave_out(&mut self, what: &str) {
-        let what: String = what.chars().take(REASON_CHARS).collect();
-        let what = self.redactor.text(&what);
-        self.left_out.push(what);
+        let what = self.redactor.text(what);
+        self.left_out
+            .push(what.chars().take(REASON_CHARS).collect());
     }
 
     fn finish(self) -> Result<Vec<u8>, Failure> {
@@ -335,29 +355,59 @@ fn line(text: &mut String, what: std::fmt::Arguments<'_>) {
     writeln!(text, "{what}").expect("a string takes whatever is written");
 }
 
-/// The last lines of a log, at most [`LINES`] and [`LOG_BYTES`].
-fn tail(reader: &mut impl Read) -> io::Result<Vec<u8>> {
-    let mut kept = Vec::new();
-    let mut piece = vec![0; 64 << 10];
-    loop {
-        let count = reader.read(&mut piece)?;
-        if count == 0 {
-            break;
-        }
-        kept.extend_from_slice(piece.get(..count).unwrap_or_default());
-        if kept.len() > 2 * LOG_BYTES {
-            kept.drain(..kept.len() - LOG_BYTES);
+/// The end of a log, at most `most` bytes.
+fn read_end(log: &LogFile, most: usize) -> Result<String, String> {
+    let cannot = |error: StoreError| error.to_string();
+    let end = log.last_offset(0).map_err(cannot)?;
+    let from = end.saturating_sub(most as u64);
+    let mut bytes = Vec::new();
+    log.open(from)
+        .map_err(cannot)?
+        // A program that prints meanwhile makes it no longer, apart from the line about what is left out.
+        .take(most as u64 + GAP_BYTES)
+        .read_to_end(&mut bytes)
+        .map_err(|error| error.to_string())?;
+    whole_lines(&String::from_utf8_lossy(&bytes), from > 0)
+}
+
+/// A text without lines of which a part is missing, since a part of a secret is not recognized: the first one where it is `cut`, and those
+/// on both sides of what the store has left out.
+fn whole_lines(text: &str, cut: bool) -> Result<String, String> {
+    let mut whole = String::with_capacity(text.len());
+    let mut drop_next = cut;
+    // Where the last line begins that was kept.
+    let mut last = None;
+    for line in text.split_inclusive(['\n', '\r']) {
+        if is_gap(line) {
+            whole.truncate(last.take().unwrap_or(whole.len()));
+            whole.push_str(line);
+            drop_next = true;
+        } else if std::mem::take(&mut drop_next) {
+            last = None;
+        } else {
+            last = Some(whole.len());
+            whole.push_str(line);
         }
     }
-    let mut from = kept.len().saturating_sub(LOG_BYTES);
-    let whole = kept.strip_suffix(b"\n").unwrap_or(&kept);
-    let newlines = whole.iter().enumerate().rev();
-    let mut newlines = newlines.filter(|(_, byte)| **byte == b'\n');
-    if let Some((at, _)) = newlines.nth(LINES - 1) {
-        from = from.max(at + 1);
+    if whole.is_empty() && !text.is_empty() {
+        return Err(format!("its last line has more than {} bytes", text.len()));
     }
-    kept.drain(..from);
-    Ok(kept)
+    Ok(whole)
+}
+
+/// Whether a line stands for what the store has left out.
+fn is_gap(line: &str) -> bool {
+    let count = line
+        .strip_prefix('[')
+        .and_then(|line| line.strip_suffix(" bytes left out]\n"));
+    count.is_some_and(|count| count.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+/// At most [`LINES`] lines.
+fn last_lines(text: &str) -> &str {
+    let whole = text.strip_suffix('\n').unwrap_or(text);
+    let from = whole.rmatch_indices('\n').nth(LINES - 1);
+    from.and_then(|(at, _)| text.get(at + 1..)).unwrap_or(text)
 }
 
 #[cfg(test)]
@@ -365,19 +415,37 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_a_log_the_end_is_kept() {
-        let lines = |count: usize| -> Vec<u8> {
-            let lines = (0..count).map(|line| format!("line {line}\n"));
-            lines.collect::<String>().into_bytes()
+    fn of_a_log_the_last_lines_are_kept() {
+        let lines = |from: usize, to: usize| -> String {
+            (from..to).map(|line| format!("line {line}\n")).collect()
         };
-        let kept = |bytes: &[u8]| tail(&mut &*bytes).unwrap();
-        assert_eq!(kept(b""), b"");
-        assert_eq!(kept(b"a\nb"), b"a\nb");
-        assert_eq!(kept(&lines(LINES)), lines(LINES));
-        let cut = kept(&lines(LINES + 5));
-        assert!(cut.starts_with(b"line 5\n"), "{:?}", cut.get(..20));
-        assert_eq!(cut.split_inclusive(|byte| *byte == b'\n').count(), LINES);
-        let long = vec![b'x'; 5 * LOG_BYTES];
-        assert_eq!(kept(&long).len(), LOG_BYTES);
+        assert_eq!(last_lines(""), "");
+        assert_eq!(last_lines("a\nb"), "a\nb");
+        assert_eq!(last_lines(&lines(0, LINES)), lines(0, LINES));
+        assert_eq!(last_lines(&lines(0, LINES + 5)), lines(5, LINES + 5));
+    }
+
+    #[test]
+    fn lines_of_which_a_part_is_missing_are_dropped() {
+        let cases = [
+            ("", false, Some("")),
+            ("a\nb", false, Some("a\nb")),
+            ("cret=x\na\nb", true, Some("a\nb")),
+            ("cret=x\r50%\r60%", true, Some("50%\r60%")),
+            (
+                "a\npass\n[12 bytes left out]\nword\nb\n",
+                false,
+                Some("a\n[12 bytes left out]\nb\n"),
+            ),
+            (
+                "a\n[x bytes left out]\nb",
+                false,
+                Some("a\n[x bytes left out]\nb"),
+            ),
+            ("one long line", true, None),
+        ];
+        for (text, cut, want) in cases {
+            assert_eq!(whole_lines(text, cut).ok().as_deref(), want, "{text:?}");
+        }
     }
 }

@@ -61,19 +61,12 @@ pub(super) fn run(args: &Doctor, printer: &mut Printer) -> Result<Exit, Failure>
     let (doctor, failures, sources) = match &args.job {
         Some(job) if of_cluster => cluster::read(args, job, &rules, printer)?,
         _ => {
-            let inputs = input::find(args)?;
-            let (mut doctor, failures, cut) = read_all(&inputs, &rules);
-            for known in input::known(args)? {
-                doctor.add_known_end(known);
-            }
-            if input::succeeded(args)? {
-                doctor.set_succeeded();
-            }
-            for failure in &cut {
+            let read = read_machine(args, &rules)?;
+            for failure in &read.cut {
                 printer.error(failure);
             }
-            in_part = !cut.is_empty();
-            (doctor, failures, inputs.len())
+            in_part = !read.cut.is_empty();
+            (read.doctor, read.failures, read.sources)
         }
     };
     for failure in &failures {
@@ -110,8 +103,53 @@ pub(super) fn run(args: &Doctor, printer: &mut Printer) -> Result<Exit, Failure>
     })
 }
 
-/// The report over the last attempt of a job of this machine, as text.
-pub(super) fn text_of_job(job: &str, state_dir: &Path) -> Result<String, Failure> {
+/// What was read of files, standard input and jobs of this machine.
+struct Sources {
+    doctor: Reader,
+    /// Why some were not read.
+    failures: Vec<Failure>,
+    /// Why some were read in part.
+    cut: Vec<Failure>,
+    /// How many there are.
+    sources: usize,
+}
+
+fn read_machine(args: &Doctor, rules: &Arc<Rules>) -> Result<Sources, Failure> {
+    let inputs = input::find(args)?;
+    let (mut doctor, failures, cut) = read_all(&inputs, rules);
+    for known in input::known(args)? {
+        doctor.add_known_end(known);
+    }
+    if input::succeeded(args)? {
+        doctor.set_succeeded();
+    }
+    Ok(Sources {
+        doctor,
+        failures,
+        cut,
+        sources: inputs.len(),
+    })
+}
+
+/// The report over a job, and what it could not take into account.
+pub(super) struct JobReport {
+    report: String,
+    /// Why some logs were not read, or in part.
+    pub(super) incomplete: Vec<String>,
+}
+
+impl JobReport {
+    /// The report; it begins with what is missing, so that nobody takes it for one over everything.
+    pub(super) fn text(&self) -> String {
+        let missing = self.incomplete.iter();
+        let missing: String = missing.map(|why| format!("not read: {why}\n")).collect();
+        let gap = if missing.is_empty() { "" } else { "\n" };
+        format!("{missing}{gap}{}", self.report)
+    }
+}
+
+/// The report over the last attempt of a job of this machine. Of what could not be read at all there is nothing to say.
+pub(super) fn report_of_job(job: &str, state_dir: &Path) -> Result<JobReport, Failure> {
     let args = Doctor {
         paths: Vec::new(),
         job: Some(job.to_owned()),
@@ -126,17 +164,23 @@ pub(super) fn text_of_job(job: &str, state_dir: &Path) -> Result<String, Failure
         format: Format::Text,
     };
     let rules = Arc::new(rules(&args.rules)?);
-    let (mut doctor, _, _) = read_all(&input::find(&args)?, &rules);
-    for known in input::known(&args)? {
-        doctor.add_known_end(known);
+    let read = read_machine(&args, &rules)?;
+    let incomplete: Vec<String> = read
+        .failures
+        .iter()
+        .chain(&read.cut)
+        .map(Failure::text)
+        .collect();
+    if !read.failures.is_empty() && read.failures.len() == read.sources {
+        return Err(Failure::new(incomplete.join("; ")));
     }
-    if input::succeeded(&args)? {
-        doctor.set_succeeded();
-    }
-    let mut report = doctor.finish();
+    let mut report = read.doctor.finish();
     let warnings = progress::warnings(&args)?;
     progress::amend(&mut report, &warnings);
-    Ok(text::render(&report, None, Paint::Plain))
+    Ok(JobReport {
+        report: text::render(&report, None, Paint::Plain),
+        incomplete,
+    })
 }
 
 /// Our rules, and those of the files that are named.

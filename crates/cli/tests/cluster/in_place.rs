@@ -223,7 +223,6 @@ fn killed_program_restarts_in_its_pod() {
             milliseconds(apart),
             record(fixture, "kept")["lastRestart"]
         );
-        assert!(apart < SignedDuration::from_secs(1), "{apart:?}");
         let said = messages(fixture, "kept");
         assert!(
             said.iter().any(|it| it.contains("restarts in place")),

@@ -23,6 +23,7 @@ pub(crate) struct Call {
     folder: Rc<tempfile::TempDir>,
     words: Vec<OsString>,
     variables: Vec<(&'static str, &'static str)>,
+    is_clean: bool,
     stdin: Vec<u8>,
 }
 
@@ -42,6 +43,7 @@ impl Call {
             folder: Rc::new(tempfile::tempdir().expect("a temporary folder can be made")),
             words: words.iter().map(OsString::from).collect(),
             variables: Vec::new(),
+            is_clean: false,
             stdin: Vec::new(),
         }
     }
@@ -63,6 +65,12 @@ impl Call {
     /// Sets a variable; all others that the program reads are unset.
     pub(crate) fn variable(mut self, name: &'static str, value: &'static str) -> Self {
         self.variables.push((name, value));
+        self
+    }
+
+    /// Passes on nothing of the environment of the tests but the search path.
+    pub(crate) fn clean(mut self) -> Self {
+        self.is_clean = true;
         self
     }
 
@@ -110,6 +118,11 @@ impl Call {
     pub(crate) fn command(&self) -> Command {
         let script = format!("ulimit -v {MEMORY_KIB} && ulimit -t {SECONDS} && exec \"$0\" \"$@\"");
         let mut command = Command::new("sh");
+        if self.is_clean {
+            command
+                .env_clear()
+                .envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
+        }
         command
             .arg("-c")
             .arg(script)

@@ -28,7 +28,7 @@ const WAITING: &str = "test -e again-$RANK && exit 0; touch again-$RANK; \
                        sleep 0.05; if test $n = 20; then BETWEEN; fi; done; echo end >&4; echo end >&5";
 
 /// Short times, so that a silence of a few seconds is a hang unless something excuses it.
-const SHORT: &str = "trainyard.dev/hang-floor: 2s, trainyard.dev/hang-after: 4s";
+const SHORT: &str = "trainyard.dev/hang-floor: 4s, trainyard.dev/hang-after: 8s";
 
 fn annotated(pods: u32, script: &str, annotations: &str) -> String {
     let wanted = format!("  name: j\n  annotations: {{{annotations}}}\n");
@@ -41,7 +41,7 @@ fn report(outcome: &Outcome) -> Value {
 
 #[test]
 fn a_stopped_rank_is_named_and_the_gang_restarts() {
-    let file = annotated(3, IN_STEP, "trainyard.dev/hang-floor: 1s");
+    let file = annotated(3, IN_STEP, "trainyard.dev/hang-floor: 3s");
     let fault = ["--format", "json", "--inject", "hang rank=2 at=step:20"];
     let outcome = run(&fault, &file).run();
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
@@ -64,7 +64,7 @@ fn a_hang_is_found_by_heartbeats_alone() {
         "echo step=$n phase=train > $TRAINYARD_BEAT",
     );
     assert_ne!(script, IN_STEP);
-    let file = annotated(3, &script, "trainyard.dev/hang-floor: 1s");
+    let file = annotated(3, &script, "trainyard.dev/hang-floor: 3s");
     let fault = ["--format", "json", "--inject", "hang rank=2 at=step:20"];
     let outcome = run(&fault, &file).run();
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
@@ -78,7 +78,7 @@ fn a_hang_is_found_by_heartbeats_alone() {
 
 #[test]
 fn a_job_that_only_reports_is_not_restarted() {
-    let annotations = "trainyard.dev/hang-floor: 1s, trainyard.dev/watch: report";
+    let annotations = "trainyard.dev/hang-floor: 3s, trainyard.dev/watch: report";
     let file = annotated(3, IN_STEP, annotations);
     let call = run(&["--inject", "hang rank=2 at=step:20"], &file);
     let mut command = call.command();
@@ -123,8 +123,8 @@ fn a_job_ends_for_nan_where_it_says_so() {
 /// Scenario 6: a save that says nothing, and the same silence without one.
 #[test]
 fn bytes_that_move_are_no_hang() {
-    // One process that writes for 8 s: of a script, the first program that is no shell is looked at.
-    let save = "{ i=0; while test $i -lt 80; do head -c 500000 /dev/zero; sleep 0.1; i=$((i + 1)); done; } | cat > save";
+    // One process that writes for 16 s: of a script, the first program that is no shell is looked at.
+    let save = "{ i=0; while test $i -lt 32; do head -c 2500000 /dev/zero; sleep 0.5; i=$((i + 1)); done; } | cat > save";
     let cases = [(save, 1, None), ("sleep 600", 2, Some("hang_cpu_side"))];
     for (between, attempts, label) in cases {
         let file = annotated(3, &WAITING.replace("BETWEEN", between), SHORT);
@@ -145,9 +145,9 @@ fn bytes_that_move_are_no_hang() {
 /// Scenario 7: silence before the first step, and in it.
 #[test]
 fn first_step_takes_its_time() {
-    let script = "sleep 5; echo warm; sleep 3; n=0; while test $n -lt 10; do n=$((n + 1)); \
+    let script = "sleep 7; echo warm; sleep 5; n=0; while test $n -lt 10; do n=$((n + 1)); \
                   if test $RANK = 0; then echo step $n loss 0.5; fi; sleep 0.05; done";
-    let times = "trainyard.dev/hang-floor: 1s, trainyard.dev/hang-after: 2s";
+    let times = "trainyard.dev/hang-floor: 3s, trainyard.dev/hang-after: 4s";
     let outcome = run(&["--format", "json"], &annotated(2, script, times)).run();
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     let report = report(&outcome);

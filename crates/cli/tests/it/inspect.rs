@@ -23,6 +23,13 @@ fn groups(outcome: &Outcome) -> Value {
     groups.iter().map(|group| group["ranks"].clone()).collect()
 }
 
+/// Whether these ranks run `sleep`: a shell that has not become it yet waits elsewhere.
+fn sleep(outcome: &Outcome, ranks: &[usize]) -> bool {
+    let document = json_of(outcome);
+    let mut all = ranks.iter().map(|rank| &document["ranks"][*rank]);
+    all.all(|rank| rank["program"] == "sleep" && rank["state"] == "sleeping")
+}
+
 fn end(call: &Call) {
     let stopped = call.again(&["stop", "j", "--now"]).run();
     assert_eq!(stopped.code, Some(0), "{stopped:?}");
@@ -42,6 +49,8 @@ fn a_stopped_rank_is_shown_first() {
         let words = ["stacks", "j", "--format", "json"];
         let seen = until(&call, &words, |outcome| {
             groups(outcome) == json!([[2], [0, 1]])
+                && sleep(outcome, &[0, 1])
+                && json_of(outcome)["ranks"][2]["state"] == "stopped"
         });
         let document = json_of(&seen);
         assert_eq!(document["version"], 1, "{document}");
@@ -256,6 +265,7 @@ fn unpacked(call: &Call, name: &str, folder: &str) -> Vec<(String, String)> {
 #[test]
 fn an_archive_of_a_run() {
     let call = stored::call(&["debug", "mnist", "-o", "mnist.tar.gz"])
+        .clean()
         .variable("SECRET_OF_THE_SHELL", "tiptoe-through");
     let run = call.folder().join(".trainyard/runs/mnist/20250101T000000Z");
     let record = run.join("job.json");
@@ -324,13 +334,61 @@ fn an_archive_of_a_run() {
     golden::check("debug", &[outcome]);
 }
 
+/// A report over some of the logs says so, and one over none is not written.
+#[test]
+fn an_archive_names_what_was_not_read() {
+    let call = stored::call(&["debug", "mnist", "-o", "mnist.tar.gz"]).clean();
+    let run = call.folder().join(".trainyard/runs/mnist/20250101T000000Z");
+    let spoil = |log: &str| {
+        // Where the end of a long log is kept.
+        let tail = run.join(format!("attempts/2/mnist-{log}.log.tail"));
+        fs::create_dir(tail).expect("it can be made");
+    };
+    let collect = || {
+        let outcome = call.run();
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        unpacked(&call, "mnist.tar.gz", "mnist-20250101T000000Z")
+    };
+    let content = |files: &[(String, String)], name: &str| {
+        let found = files.iter().find(|(known, _)| known == name);
+        found.map(|(_, content)| content.clone())
+    };
+    let long: String = (0..300_000).map(|line| format!("line {line}\n")).collect();
+    let log = run.join("attempts/2/mnist-master-0/pytorch.log");
+    fs::write(&log, long).expect("it can be written");
+    spoil("worker-2/pytorch");
+    let files = collect();
+    let readme = content(&files, "README.txt").unwrap_or_default();
+    for part in [
+        "doctor.txt does not take into account: ",
+        "logs/attempt-2/mnist-worker-2/pytorch.log: ",
+    ] {
+        assert!(readme.contains(part), "{readme}");
+    }
+    let doctor = content(&files, "doctor.txt").unwrap_or_default();
+    assert!(doctor.starts_with("not read: "), "{doctor}");
+    let kept = content(&files, "logs/attempt-2/mnist-master-0/pytorch.log").unwrap_or_default();
+    assert!(kept.starts_with("line 298000\n"), "{:?}", kept.get(..20));
+    assert!(kept.ends_with("\nline 299999\n"));
+
+    for log in ["master-0/pytorch", "worker-2/sidecar", "worker-10/pytorch"] {
+        spoil(log);
+    }
+    let files = collect();
+    let readme = content(&files, "README.txt").unwrap_or_default();
+    assert!(readme.contains("\ndoctor.txt: "), "{readme}");
+    assert_eq!(content(&files, "doctor.txt"), None);
+}
+
 #[test]
 fn an_archive_of_a_job_that_runs() {
     let script = "export MY_TOKEN=tiptoe-through; echo ready; exec sleep 100";
     let call = run(&[], &job(2, script));
     interrupted(&call, |_| {
         let seen = ["stacks", "j", "--format", "json"];
-        until(&call, &seen, |outcome| groups(outcome) == json!([[0, 1]]));
+        until(&call, &seen, |outcome| {
+            groups(outcome) == json!([[0, 1]]) && sleep(outcome, &[0, 1])
+        });
         let archive = call.again(&["debug", "j", "-o", "j.tar.gz"]).run();
         assert_eq!(archive.code, Some(0), "{archive:?}");
         let runs = fs::read_dir(call.folder().join(".trainyard/runs/j")).expect("it ran");

@@ -21,7 +21,7 @@ use std::{
 
 use trainyard_core::{
     launch::supervise::{OperatorAddress, SuperviseSettings, SupervisedRanks, SupervisedWatch},
-    spec::{Role, Slot, WatchMode},
+    spec::{OnNan, Role, Slot, WatchMode},
 };
 
 use crate::agent::{open_folder, write_identity};
@@ -90,6 +90,7 @@ impl Gang {
                 hang_after_ms: 600_000,
                 hang_floor_ms: 30_000,
                 first_step_within_ms: 1_800_000,
+                on_nan: OnNan::Report,
             },
             hold_ms: 30_000,
         }

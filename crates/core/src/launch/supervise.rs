@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 pub use self::eligible::{audience, obstacle};
 pub(super) use self::shape::{Supervision, shared};
 pub use crate::spec::leading_slot;
-use crate::spec::{Slot, WatchMode};
+use crate::spec::{OnNan, Slot, WatchMode};
 
 /// The port on which the supervisor that leads a gang listens for the others, beside [`super::agent::PORT`].
 pub const PORT: u16 = 28_023;
@@ -112,4 +112,15 @@ pub struct SupervisedWatch {
     pub hang_floor_ms: u64,
     /// `trainyard.dev/first-step-within`.
     pub first_step_within_ms: u64,
+    /// `trainyard.dev/on-nan`. Pods of a version that did not write it report.
+    #[serde(default, skip_serializing_if = "is_report")]
+    pub on_nan: OnNan,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "the signature that serde calls"
+)]
+fn is_report(on_nan: &OnNan) -> bool {
+    *on_nan == OnNan::Report
 }

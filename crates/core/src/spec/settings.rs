@@ -301,7 +301,8 @@ impl WatchMode {
 }
 
 /// What follows when the loss stays NaN or infinite.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum OnNan {
     /// It is reported.
     #[default]

@@ -4,7 +4,7 @@
 //! own reads and answers, so that output never waits for it; one at a time.
 
 use std::{
-    os::fd::{AsRawFd as _, OwnedFd},
+    os::fd::AsRawFd as _,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -108,18 +108,16 @@ impl Engine<'_> {
         let socket = socket.try_clone().map_err(failed)?;
         let thread = thread::Builder::new().name("stacks".to_owned());
         let started = thread.spawn(move || {
-            let answered = answer(&socket, to_read);
+            let memory = channel::to_memory(&read_stacks(to_read));
             // The next terminal may ask as soon as this one has its answer.
             drop(turn);
+            let answered = memory
+                .and_then(|memory| channel::send(&socket, &Answer::Stacks, &[memory.as_raw_fd()]));
+            // The terminal may be gone.
             drop(answered);
         });
         started.map(drop).map_err(failed)
     }
-}
-
-fn answer(socket: &OwnedFd, to_read: ToRead) -> std::io::Result<()> {
-    let memory = channel::to_memory(&read_stacks(to_read))?;
-    channel::send(socket, &Answer::Stacks, &[memory.as_raw_fd()])
 }
 
 #[cfg(test)]

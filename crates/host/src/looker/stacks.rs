@@ -12,12 +12,9 @@ use trainyard_stacks::{
 };
 
 use super::PodProcesses;
-use crate::stacks::{MissingRank, RankStacks, RunStacks, StackFrame, ThreadState};
-
-/// Most threads that are kept of one rank.
-const MOST_THREADS: usize = 128;
-/// Bytes of names that are kept of all ranks.
-const MOST_TEXT: usize = 32 << 20;
+use crate::stacks::{
+    MOST_TEXT, MOST_THREADS, MissingRank, RankStacks, RunStacks, StackFrame, ThreadState,
+};
 
 /// A pod whose ranks are read.
 #[derive(Debug)]

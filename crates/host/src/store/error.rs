@@ -90,6 +90,15 @@ pub enum StoreError {
         #[source]
         source: io::Error,
     },
+    /// The engine of the run could not be asked, or did not answer.
+    #[error("no answer from job `{job}`")]
+    NoAnswer {
+        /// The job.
+        job: String,
+        /// What happened.
+        #[source]
+        source: io::Error,
+    },
     /// The engine of the run refused what it was asked for.
     #[error("{message}")]
     Refused {
@@ -140,7 +149,7 @@ impl StoreError {
             Self::NotRunning { .. } | Self::NoSuchJob { .. } => {
                 "`trainyard ps` lists all runs".to_owned()
             }
-            Self::Refused { .. } => return None,
+            Self::Refused { .. } | Self::NoAnswer { .. } => return None,
         })
     }
 

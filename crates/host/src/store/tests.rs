@@ -101,3 +101,53 @@ fn unreadable_folder_reported_and_kept() {
     let error = Store::create(&root).unwrap_err().to_string();
     assert!(error.ends_with("is not a folder"), "{error}");
 }
+
+/// Only where nobody listens has the run ended.
+#[test]
+fn a_run_that_does_not_answer_is_not_called_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = RunFolder {
+        path: folder.path().to_owned(),
+        job: "mnist".to_owned(),
+        id: "1".to_owned(),
+    };
+    let words = ["true".to_owned()];
+    let ended = run.exec(0, None, &words).unwrap_err();
+    assert!(matches!(ended, StoreError::NotRunning { .. }), "{ended:?}");
+
+    let listener = crate::remote::serve(folder.path()).unwrap();
+    let long = ["x".repeat(100_000)];
+    let error = run.exec(0, None, &long).unwrap_err();
+    assert!(matches!(error, StoreError::NoAnswer { .. }), "{error:?}");
+    let request = Request::Stop { now: false };
+    let limit = Duration::from_millis(20);
+    let late = crate::remote::ask_within(folder.path(), &request, &[], Some(limit)).unwrap_err();
+    assert_eq!(late.kind(), io::ErrorKind::TimedOut, "{late}");
+    let error = run.no_answer(late);
+    assert_eq!(error.to_string(), "no answer from job `mnist`");
+    assert!(error.hint().is_none());
+    drop(listener);
+    let ended = run.exec(0, None, &words).unwrap_err();
+    assert!(matches!(ended, StoreError::NotRunning { .. }), "{ended:?}");
+}
+
+/// An answer to another request is no exit code.
+#[test]
+fn an_unexpected_answer_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let listener = crate::remote::serve(folder.path()).unwrap();
+    let engine = std::thread::spawn(move || {
+        let socket = crate::remote::accept(&listener).unwrap();
+        let request: Option<(Request, _)> = crate::channel::receive(&socket).unwrap();
+        assert!(request.is_some());
+        crate::channel::send(&socket, &Answer::Done, &[]).unwrap();
+    });
+    let run = RunFolder {
+        path: folder.path().to_owned(),
+        job: "mnist".to_owned(),
+        id: "1".to_owned(),
+    };
+    let error = run.exec(0, None, &["true".to_owned()]).unwrap_err();
+    assert!(matches!(error, StoreError::NoAnswer { .. }), "{error:?}");
+    engine.join().unwrap();
+}

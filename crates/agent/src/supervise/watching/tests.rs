@@ -1,6 +1,7 @@
 use trainyard_core::{
     barrier::{Envelope, Limits, OperatorMessage, Order, ProgramExit},
-    spec::Role,
+    spec::{OnNan, Role},
+    watch::Step,
 };
 
 use super::*;
@@ -54,25 +55,35 @@ fn report(index: u32, attempt: u32, asked: Option<u32>, signs: Vec<Sign>) -> Rep
 
 /// A leader of two pods with two ranks each, both of which run attempt 1, and its watch.
 fn watched() -> (Leader, Watching) {
+    watched_on_nan(OnNan::Report)
+}
+
+/// A watch of two pods with two ranks each that has not begun.
+fn unwatched(on_nan: OnNan) -> Watching {
     let watch = SupervisedWatch {
         mode: WatchMode::Act,
         hang_after_ms: 600_000,
         hang_floor_ms: 2_000,
         first_step_within_ms: 60_000,
+        on_nan,
     };
     let ranks = SupervisedRanks {
         first: 0,
         count: 2,
         all: 4,
     };
+    Watching::new(JOB, watch, ranks, worker(0)).unwrap()
+}
+
+fn watched_on_nan(on_nan: OnNan) -> (Leader, Watching) {
     let mut leader = Leader::new(JOB.to_owned(), Limits::default(), Duration::ZERO);
-    let mut watching = Watching::new(JOB, watch, ranks, worker(0)).unwrap();
+    let mut watching = unwatched(on_nan);
     order(&mut leader, Command::Go { attempt: 1 }, Duration::ZERO);
     for index in 0..2 {
         watching.step(&leader, [0].into_iter(), seconds(1));
         assert!(watching.watch.is_none(), "pod {index} does not run yet");
-        assert!(watching.wake_at().is_some(), "it is looked again");
         let hello = hello(index, 1, MemberState::Running);
+        watching.take_hello(&hello, seconds(1));
         leader.receive_hello(index.into(), &envelope(hello), seconds(1));
         watching.take(
             index.into(),
@@ -165,7 +176,114 @@ fn nothing_is_watched_where_it_is_off() {
         hang_after_ms: 0,
         hang_floor_ms: 0,
         first_step_within_ms: 0,
+        on_nan: OnNan::Report,
     };
     let ranks = SupervisedRanks::default();
     assert!(Watching::new(JOB, off, ranks, watching.own_slot).is_none());
+}
+
+#[test]
+fn nan_is_reported_where_the_job_acts_on_it() {
+    for (on_nan, want) in [
+        (OnNan::Report, None),
+        (OnNan::Restart, Some("nan_loss")),
+        (OnNan::Stop, Some("nan_loss")),
+    ] {
+        let (leader, mut watching) = watched_on_nan(on_nan);
+        let mut reported = None;
+        for step in 1..=6 {
+            let loss = if step < 3 { 0.5 } else { f64::NAN };
+            let printed = Signal::Step(Step {
+                step: Some(step),
+                loss: Some(loss),
+                ..Step::default()
+            });
+            let signs = Sign::printed(&printed).into_iter().collect();
+            let now = seconds(2 + step);
+            watching.take(1, worker(1), report(1, 1, None, signs), now);
+            let outcome = watching.step(&leader, [0, 1].into_iter(), now);
+            reported = reported.or(outcome.hang);
+        }
+        let label = reported.as_ref().map(|report| report.label.as_str());
+        assert_eq!(label, want, "{on_nan:?}");
+        if let Some(report) = reported {
+            assert_eq!((report.attempt, report.rank), (1, Some(2)), "{report:?}");
+            assert_eq!(report.slot, worker(1), "{report:?}");
+        }
+    }
+}
+
+/// A program that ends early, as one with a wrong path does, does not keep the others from being watched.
+#[test]
+fn an_attempt_is_watched_although_a_program_ended_early() {
+    let mut leader = Leader::new(JOB.to_owned(), Limits::default(), Duration::ZERO);
+    let mut watching = unwatched(OnNan::Report);
+    order(&mut leader, Command::Go { attempt: 1 }, Duration::ZERO);
+    let exit = ProgramExit {
+        code: 0,
+        signal: None,
+    };
+    let say = |watching: &mut Watching, leader: &mut Leader, index, state, at| {
+        let hello = hello(index, 1, state);
+        watching.take_hello(&hello, at);
+        leader.receive_hello(index.into(), &envelope(hello), at);
+        let outcome = watching.step(leader, [0, 1].into_iter(), at);
+        assert!(outcome.hang.is_none(), "{outcome:?}");
+    };
+    say(
+        &mut watching,
+        &mut leader,
+        1,
+        MemberState::Ended(exit),
+        seconds(1),
+    );
+    assert!(watching.watch.is_none(), "the other one has not started");
+    // Its container is gone meanwhile.
+    leader.member_gone(1);
+    assert_eq!(
+        watching.wake_at(),
+        None,
+        "nothing is looked for without news"
+    );
+    say(
+        &mut watching,
+        &mut leader,
+        0,
+        MemberState::Running,
+        seconds(2),
+    );
+    assert!(watching.watch.is_some());
+    // The ranks of the ended pod are known late, and are not waited for.
+    let own = report(0, 1, None, Vec::new());
+    watching.take(0, worker(0), own, seconds(2));
+    let late = report(1, 1, None, Vec::new());
+    watching.take(1, worker(1), late, seconds(2));
+    watching.take_hello(&hello(0, 1, MemberState::Ended(exit)), seconds(3));
+    for now in 3..200 {
+        let outcome = watching.step(&leader, [0].into_iter(), seconds(now));
+        assert!(
+            outcome.ask.is_none() && outcome.hang.is_none(),
+            "{outcome:?}"
+        );
+    }
+}
+
+/// Members that report one after the other are looked at together.
+#[test]
+fn looks_whether_all_run_are_rare() {
+    let mut leader = Leader::new(JOB.to_owned(), Limits::default(), Duration::ZERO);
+    let mut watching = unwatched(OnNan::Report);
+    order(&mut leader, Command::Go { attempt: 1 }, Duration::ZERO);
+    watching.step(&leader, [0].into_iter(), seconds(1));
+    let soon = seconds(1) + BEGIN_EVERY / 2;
+    for index in 0..2 {
+        let hello = hello(index, 1, MemberState::Running);
+        watching.take_hello(&hello, soon);
+        leader.receive_hello(index.into(), &envelope(hello), soon);
+    }
+    watching.step(&leader, [0].into_iter(), soon);
+    assert!(watching.watch.is_none());
+    assert_eq!(watching.wake_at(), Some(seconds(1) + BEGIN_EVERY));
+    watching.step(&leader, [0].into_iter(), seconds(1) + BEGIN_EVERY);
+    assert!(watching.watch.is_some());
 }

@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     fmt::Write as _,
     fs::{self, File},
-    io::Read as _,
+    io::{self, Read as _},
     path::Path,
 };
 
@@ -20,19 +20,15 @@ const MOST_ENVIRONMENT: u64 = 1 << 20;
 const MOST_GPUS: usize = 64;
 
 /// A file, up to `most` bytes.
-fn read(path: &Path, most: u64) -> Option<Vec<u8>> {
+fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    File::open(path)
-        .ok()?
-        .take(most)
-        .read_to_end(&mut bytes)
-        .ok()?;
-    Some(bytes)
+    File::open(path)?.take(most).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// The rest of the first line of a file that begins with `start`.
 fn fact(path: &str, start: &str) -> Option<String> {
-    let bytes = read(Path::new(path), MOST_FACT)?;
+    let bytes = read(Path::new(path), MOST_FACT).ok()?;
     let text = String::from_utf8_lossy(&bytes);
     let line = text.lines().find_map(|line| line.strip_prefix(start))?;
     Some(line.trim().trim_matches('"').to_owned())
@@ -86,13 +82,14 @@ fn gpus(folder: &Path) -> Vec<String> {
 }
 
 /// The variables of the containers of one pod that runs: the first process of each.
-pub(super) fn variables(pod: &StoredPod) -> Vec<(u32, BTreeMap<String, String>)> {
+pub(super) fn variables(pod: &StoredPod) -> Vec<(u32, io::Result<BTreeMap<String, String>>)> {
     let processes = pod.processes().into_iter();
-    let read = processes.filter_map(|pid| {
-        let bytes = read(Path::new(&format!("/proc/{pid}/environ")), MOST_ENVIRONMENT)?;
-        Some((pid, parse(&bytes)))
-    });
-    read.collect()
+    processes.map(|pid| (pid, variables_of(pid))).collect()
+}
+
+fn variables_of(pid: u32) -> io::Result<BTreeMap<String, String>> {
+    let path = format!("/proc/{pid}/environ");
+    Ok(parse(&read(Path::new(&path), MOST_ENVIRONMENT)?))
 }
 
 fn parse(environment: &[u8]) -> BTreeMap<String, String> {

@@ -3,6 +3,8 @@
 //! Two rules. The value of a variable is never shown unless its name is on a list of harmless ones. A value that belongs to a
 //! name that speaks of a secret is replaced in every text, logs included, and so is what has the form of a well-known key.
 //!
+//! A text is redacted before it is cut: a secret of which a part is missing is not recognized.
+//!
 //! Caveat: a secret that no name and no form gives away cannot be recognized in a log.
 
 use std::collections::BTreeMap;
@@ -65,6 +67,9 @@ const SECRET_WORDS: [&str; 13] = [
     "TOKEN",
 ];
 
+/// Words that contain one of a secret and are none: `TOKENIZERS_PARALLELISM`, counts of tokens, who wrote something.
+const OTHER_WORDS: [&str; 4] = ["TOKENIZER", "TOKENS", "AUTHORITY", "AUTHORITIES"];
+
 /// Whether a variable of that name may hold a secret.
 fn is_secret(name: &str) -> bool {
     let letters: String = name
@@ -72,11 +77,31 @@ fn is_secret(name: &str) -> bool {
         .filter(char::is_ascii_alphanumeric)
         .map(|letter| letter.to_ascii_uppercase())
         .collect();
-    let says = SECRET_WORDS.iter().any(|word| letters.contains(word));
-    // `TOKENIZERS_PARALLELISM` and counts of tokens are none.
-    let harmless = letters.contains("TOKENIZER") || letters.contains("TOKENS");
-    let is_key = name == "KEY" || name.ends_with("_KEY") || name.ends_with("-key");
-    is_key || says && !harmless
+    let mut rest = letters;
+    for word in OTHER_WORDS {
+        rest = rest.replace(word, " ");
+    }
+    // Only in a word such as `AUTHORIZATION`.
+    let rest = rest.replace("AUTHORI", "AUTH").replace("AUTHOR", " ");
+    is_key(name) || SECRET_WORDS.iter().any(|word| rest.contains(word))
+}
+
+/// Whether the last word of a name is `key`, as in `WANDB_KEY` and `sshKey`. `key` alone is a field of many objects, as `topologyKey` is.
+fn is_key(name: &str) -> bool {
+    let Some(at) = name.len().checked_sub("key".len()) else {
+        return false;
+    };
+    let Some((before, last)) = name.split_at_checked(at) else {
+        return false;
+    };
+    let begins_word = match before.chars().next_back() {
+        None => last == "KEY",
+        Some(before) if before.is_ascii_alphabetic() => {
+            last == "Key" && before.is_ascii_lowercase()
+        }
+        Some(_) => last.eq_ignore_ascii_case("key"),
+    };
+    begins_word && name != "topologyKey"
 }
 
 /// Whether the value of a variable may be shown.
@@ -93,8 +118,10 @@ fn is_harmless(name: &str) -> bool {
 pub(super) struct Redactor {
     /// By value: the name it belongs to.
     secrets: BTreeMap<String, String>,
-    /// `name=value`, `--name value`, `"name": "value"` of names that speak of a secret.
+    /// `name=value`, `--name value`, `"name": "value"` of names that may speak of a secret: name, what is between, value.
     assigned: Regex,
+    /// Headers of HTTP whose whole value is a secret.
+    headers: Regex,
     /// The forms of well-known keys.
     forms: Regex,
     /// How many times something was replaced.
@@ -103,15 +130,23 @@ pub(super) struct Redactor {
 
 impl Redactor {
     pub(super) fn new() -> Self {
-        let words = "access[_-]?key|api[_-]?key|bearer|cookie|credential|passphrase|passwd|password|private[_-]?key|secret|token";
+        let words = "auth|bearer|cookie|credential|key|pass(?:phrase|wd|word)|secret|token";
+        let name = format!(r"[a-z0-9_.-]*(?:{words})[a-z0-9_.-]*");
+        let value = format!(r#"(?:(?:basic|bearer|token)\s+)?[^\s"',;&|]{{{SHORTEST},}}"#);
         let assigned = format!(
-            r#"(?i)([a-z0-9_.-]*(?:{words})[a-z0-9_.-]*)(["']?\s*[=:]\s*["']?|["']?\s+["']?)([^\s"',;&|]{{{SHORTEST},}})"#
+            r#"(?i)({name})(["']?\s*[=:]\s*["']?)({value})|(?:^|[\s"'(\[])(--?{name})(["']?\s+["']?)({value})"#
         );
-        let forms = r"hf_[A-Za-z0-9]{20,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}|glpat-[A-Za-z0-9_-]{16,}|sk-[A-Za-z0-9_-]{20,}|AKIA[0-9A-Z]{16}|xox[abprs]-[A-Za-z0-9-]{10,}|AIza[A-Za-z0-9_-]{30,}|eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{5,}|://[^\s/:@]+:[^\s/@]+@|-----BEGIN [A-Z ]*PRIVATE KEY-----";
+        let headers = r#"(?i)((?:authorization["']?\s*[=:]|cookie["']?\s*:)[ \t]*["']?)([^"'\r\n]+)|(\bbearer\s+)([a-z0-9._~+/=-]{16,})"#;
+        // Of a private key whose end or beginning is missing, the lines that look like its own.
+        let key = r"-----BEGIN [A-Z ]*PRIVATE KEY-----(?:(?s:.*?)-----END [A-Z ]*PRIVATE KEY-----|(?:(?:\s|\\[nr])*[A-Za-z0-9+/=]{16,})*)";
+        let key_end = r"(?:[A-Za-z0-9+/=]{16,}(?:\s|\\[nr])+)*(?:[A-Za-z0-9+/=]+(?:\s|\\[nr])+)?-----END [A-Z ]*PRIVATE KEY-----";
+        let known = r"hf_[A-Za-z0-9]{20,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}|glpat-[A-Za-z0-9_-]{16,}|sk-[A-Za-z0-9_-]{20,}|AKIA[0-9A-Z]{16}|xox[abprs]-[A-Za-z0-9-]{10,}|AIza[A-Za-z0-9_-]{30,}|eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{5,}|://[^\s/:@]+:[^\s/@]+@";
+        let forms = format!("{key}|{key_end}|{known}");
         Self {
             secrets: BTreeMap::new(),
             assigned: Regex::new(&assigned).expect("the expression is constant"),
-            forms: Regex::new(forms).expect("the expression is constant"),
+            headers: Regex::new(headers).expect("the expression is constant"),
+            forms: Regex::new(&forms).expect("the expression is constant"),
             count: 0,
         }
     }
@@ -135,8 +170,7 @@ impl Redactor {
         if !is_harmless(name) {
             return None;
         }
-        let cut: String = value.chars().take(VALUE_CHARS).collect();
-        Some(self.text(&cut))
+        Some(self.text(value).chars().take(VALUE_CHARS).collect())
     }
 
     /// A text without secrets.
@@ -152,22 +186,50 @@ impl Redactor {
             }
         }
         let mut count = 0;
-        let text = self.assigned.replace_all(&text, |found: &Captures<'_>| {
-            let part = |at| found.get(at).map_or("", |part| part.as_str());
-            // A name such as `max_tokens`, or a value that was replaced already.
-            let plain_space = part(2).trim().is_empty() && !part(1).starts_with("--");
-            if !is_secret(part(1)) || part(3).starts_with(REDACTED_START) || plain_space {
-                return part(0).to_owned();
-            }
-            count += 1;
-            format!("{}{}{REDACTED}", part(1), part(2))
-        });
+        // Before names: the lines of a key would look like values.
         let text = self.forms.replace_all(&text, |_: &Captures<'_>| {
             count += 1;
             REDACTED
         });
+        let text = self.headers.replace_all(&text, |found: &Captures<'_>| {
+            let (first, value) = match (found.get(1), found.get(3)) {
+                (Some(name), _) => (name, found.get(2)),
+                (None, Some(word)) => (word, found.get(4)),
+                (None, None) => return String::new(),
+            };
+            let value = value.map_or("", |value| value.as_str());
+            if value.starts_with(REDACTED_START) {
+                return format!("{}{value}", first.as_str());
+            }
+            count += 1;
+            format!("{}{REDACTED}", first.as_str())
+        });
         self.count += count;
-        text.into_owned()
+        self.without_assigned(&text)
+    }
+
+    /// Replaces values of names that speak of a secret. What follows a name that does not is looked at for itself: it may be such a name.
+    fn without_assigned(&mut self, text: &str) -> String {
+        let mut shown = String::with_capacity(text.len());
+        let (mut copied, mut at) = (0, 0);
+        while let Some(found) = self.assigned.captures_at(text, at) {
+            let (name, value) = match (found.get(1), found.get(4)) {
+                (Some(name), _) => (name, found.get(3)),
+                (None, Some(flag)) => (flag, found.get(6)),
+                (None, None) => break,
+            };
+            let Some(value) = value else { break };
+            if !is_secret(name.as_str()) || value.as_str().starts_with(REDACTED_START) {
+                at = name.end();
+                continue;
+            }
+            shown.push_str(text.get(copied..value.start()).unwrap_or_default());
+            shown.push_str(REDACTED);
+            self.count += 1;
+            (copied, at) = (value.end(), value.end());
+        }
+        shown.push_str(text.get(copied..).unwrap_or_default());
+        shown
     }
 
     /// A document in which every value of a variable is left out that may not be shown, and no text holds a secret.

@@ -3,7 +3,9 @@
 use std::{collections::BTreeMap, fmt::Write as _};
 
 use trainyard_core::index_set::IndexSet;
-use trainyard_host::stacks::{RankStacks, RunStacks, StackFrame, ThreadState};
+use trainyard_host::stacks::{
+    MOST_TEXT, MOST_THREADS, RankStacks, RunStacks, StackFrame, ThreadState,
+};
 
 use super::group::{self, Group};
 use crate::{table::columns, words};
@@ -51,7 +53,13 @@ pub(super) fn page(stacks: &RunStacks, native: bool) -> String {
     let left_out: u32 = stacks.ranks.iter().map(|seen| seen.threads_left_out).sum();
     if left_out > 0 {
         let threads = words::counted(left_out.into(), "thread");
-        line(&mut page, format_args!("\n{threads} left out: too many"));
+        line(
+            &mut page,
+            format_args!(
+                "\n{threads} left out: at most {MOST_THREADS} of a rank and {} MiB of all ranks are kept",
+                MOST_TEXT >> 20
+            ),
+        );
     }
     page
 }

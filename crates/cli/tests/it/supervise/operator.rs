@@ -92,7 +92,7 @@ impl Operator {
                     (*slot, pod)
                 })
                 .collect(),
-            coordinator: Coordinator::new(JOB.to_owned(), Limits::default()),
+            coordinator: Coordinator::new(JOB.to_owned(), patient()),
             origin: Instant::now(),
             how,
         };
@@ -125,6 +125,16 @@ impl Drop for Operator {
         if let Some(thread) = self.thread.take() {
             drop(thread.join());
         }
+    }
+}
+
+/// Beside other tests a member may take long, and is not lost for it.
+fn patient() -> Limits {
+    Limits {
+        stop_within: Duration::from_mins(3),
+        ready_within: Duration::from_mins(3),
+        silent_after: Duration::from_mins(1),
+        ..Limits::default()
     }
 }
 

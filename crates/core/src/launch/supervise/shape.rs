@@ -127,6 +127,7 @@ impl<'a> Supervision<'a> {
                 hang_after_ms: milliseconds(settings.hang_after.unwrap_or(JobSettings::HANG_AFTER)),
                 hang_floor_ms: milliseconds(settings.hang_floor),
                 first_step_within_ms: milliseconds(settings.first_step_within),
+                on_nan: settings.on_nan,
             },
         }
     }

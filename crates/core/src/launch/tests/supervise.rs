@@ -13,7 +13,7 @@ use crate::{
         AgentIdentity, Cluster, Keys, LaunchedPod, NetworkPolicyMode, Object, Plan, shared,
         supervise::{GangServer, SuperviseSettings, SupervisedRanks, leading_slot, obstacle},
     },
-    spec::{Compat, Job, Kind, RestartScope, Role, Slot, Supervise, annotation},
+    spec::{Compat, Job, Kind, OnNan, RestartScope, Role, Slot, Supervise, annotation},
 };
 
 const PEM: &str = "-----BEGIN CERTIFICATE-----\n";
@@ -280,6 +280,19 @@ fn obstacles() {
         why,
         "the template of Worker has a volume `trainyard-agent` of its own"
     );
+}
+
+/// The leader watches as the annotations say. The default of `on-nan` is not written, so that pods of earlier versions stay equal.
+#[test]
+fn pods_carry_on_nan() {
+    for on_nan in OnNan::ALL {
+        let mut job = gang().done();
+        job.settings.on_nan = on_nan;
+        let pod = pod(&job, MASTER, false);
+        assert_eq!(settings(&pod).watch.on_nan, on_nan);
+        let text = env_of(&pod, 0).join("\n");
+        assert_eq!(text.contains("onNan"), on_nan != OnNan::Report, "{text}");
+    }
 }
 
 fn change(job: &mut Job, role: Role, change: fn(&mut PodSpec)) {

@@ -1,23 +1,14 @@
-//! The frames between the operator and the leader of a gang: a length of 4 bytes, big-endian, a kind of one byte, the content.
-//!
-//! The length counts the kind and the content. What a content means is `trainyard_core::barrier`'s.
+//! Reads and writes the frames between the operator and the leader of a gang. Their form and what a content means are
+//! `trainyard_core::barrier`'s.
 
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use trainyard_core::barrier::MAX_MESSAGE;
+pub(super) use trainyard_core::barrier::frame::{MAX_TOKEN, ORDER, SUMMARY, TOKEN};
 
 use crate::serve::Place;
 
-/// From the leader, first: the token of its pod.
-pub(super) const TOKEN: u8 = b'T';
-/// From the leader: a summary.
-pub(super) const SUMMARY: u8 = b'S';
-/// From the operator: an order or an acknowledgement.
-pub(super) const ORDER: u8 = b'O';
-
-/// Bytes of the content of a token frame, at most. Tokens of Kubernetes have about 1 KiB.
-pub(super) const TOKEN_BYTES: usize = 16 * 1024;
 /// Bytes of the content of any other frame, at most.
 pub(super) const MESSAGE_BYTES: usize = MAX_MESSAGE;
 

@@ -142,7 +142,7 @@ impl Connection {
 
     async fn talk(&self, stream: impl AsyncRead + AsyncWrite + Unpin) -> Result<End, End> {
         let (mut reader, mut writer) = split(stream);
-        let token = frame::read(&mut reader, &self.place, frame::TOKEN, frame::TOKEN_BYTES);
+        let token = frame::read(&mut reader, &self.place, frame::TOKEN, frame::MAX_TOKEN);
         let token = timeout(TOKEN, token)
             .await
             .map_err(|_| End::Closed("silent"))??;

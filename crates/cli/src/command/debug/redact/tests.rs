@@ -18,6 +18,20 @@ fn names_that_speak_of_secrets() {
         ("tokensPerSecond", false),
         ("secretName", true),
         ("MONKEY", false),
+        ("wandb_key", true),
+        ("sshKey", true),
+        ("ssh-key", true),
+        ("key", false),
+        ("topologyKey", false),
+        ("KEYBOARD", false),
+        ("TOKENIZER_API_KEY", true),
+        ("MAX_TOKENS_SECRET", true),
+        ("AUTHOR", false),
+        ("GIT_AUTHOR_NAME", false),
+        ("CERTIFICATE_AUTHORITY", false),
+        ("AUTHORIZATION", true),
+        ("HTTP_AUTH", true),
+        ("AUTHOR_TOKEN", true),
         ("NCCL_DEBUG", false),
         ("PATH", false),
     ];
@@ -64,6 +78,102 @@ fn secrets_are_replaced_wherever_they_are() {
         assert_eq!(redactor.text(text), want);
     }
     assert_eq!(redactor.count, 10);
+}
+
+/// A word before an assignment does not hide it.
+#[test]
+fn a_name_beside_another_hides_nothing() {
+    let cases = [
+        (
+            "credentials password=opensesame",
+            "credentials password=[redacted]",
+        ),
+        ("token HF_TOKEN=abcdef123", "token HF_TOKEN=[redacted]"),
+        ("tokenizer secret=abcdef1", "tokenizer secret=[redacted]"),
+        ("tokenizer: secret=abcdef1", "tokenizer: secret=[redacted]"),
+        (
+            "max_tokens=409600 password=opensesame",
+            "max_tokens=409600 password=[redacted]",
+        ),
+        ("token: bearer abc123xyz", "token: [redacted]"),
+        ("wandb_key=abcdef123", "wandb_key=[redacted]"),
+        ("sshKey: abcdef123", "sshKey: [redacted]"),
+        ("author: Ada Lovelace", "author: Ada Lovelace"),
+        ("multi-token prediction", "multi-token prediction"),
+        ("run\n--token abcdef123", "run\n--token [redacted]"),
+        ("monkey=abcdef123", "monkey=abcdef123"),
+    ];
+    for (text, want) in cases {
+        assert_eq!(Redactor::new().text(text), want);
+    }
+}
+
+#[test]
+fn headers_hold_no_secret() {
+    let cases = [
+        ("Authorization: Bearer xyz", "Authorization: [redacted]"),
+        (
+            "curl -H 'authorization: Basic YWRhOnB3' -v",
+            "curl -H 'authorization: [redacted]' -v",
+        ),
+        (
+            r#"{"Authorization": "Bearer xyz", "n": 1}"#,
+            r#"{"Authorization": "[redacted]", "n": 1}"#,
+        ),
+        (
+            "Set-Cookie: id=1; csrf=2\nnext",
+            "Set-Cookie: [redacted]\nnext",
+        ),
+        ("sent Bearer abcdefghij0123456789", "sent Bearer [redacted]"),
+        (
+            "bearer authentication failed",
+            "bearer authentication failed",
+        ),
+    ];
+    for (text, want) in cases {
+        assert_eq!(Redactor::new().text(text), want);
+    }
+}
+
+/// Of a private key nothing stays, also where one of its ends lies outside of what is kept.
+#[test]
+fn private_keys_are_replaced_as_a_whole() {
+    let line = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7";
+    let (begin, end) = (
+        "-----BEGIN RSA PRIVATE KEY-----",
+        "-----END RSA PRIVATE KEY-----",
+    );
+    let cases = [
+        format!("a\n{begin}\n{line}\n{line}\nAb12==\n{end}\nb"),
+        format!("a\n{begin}\nProc-Type: 4,ENCRYPTED\n\n{line}\n{end}\nb"),
+        format!("a\n[rank0] {begin}\n[rank0] {line}\n[rank0] {end}\nb"),
+        format!("a\nkey: \"{begin}\\n{line}\\n{line}\\n{end}\"\nb"),
+        format!("a\n{begin}\n{line}\n{line}\nb"),
+        format!("a\n{line}\n{line}\nAb12==\n{end}\nb"),
+    ];
+    for text in cases {
+        let shown = Redactor::new().text(&text);
+        assert!(
+            !shown.contains("MIIE") && !shown.contains("Ab12"),
+            "{shown}"
+        );
+        assert!(
+            shown.starts_with("a\n") && shown.ends_with("\nb"),
+            "{shown}"
+        );
+        assert!(shown.contains(REDACTED), "{shown}");
+    }
+}
+
+/// A secret at the place where a value is cut is replaced as a whole.
+#[test]
+fn values_are_cut_after_they_are_redacted() {
+    let mut redactor = Redactor::new();
+    redactor.learn("HF_TOKEN", "hunter2-hunter2");
+    let long = format!("{}hunter2-hunter2", "x".repeat(VALUE_CHARS - 4));
+    let shown = redactor.value("NCCL_X", &long).unwrap();
+    assert!(!shown.contains("hunt"), "{shown}");
+    assert_eq!(shown.chars().count(), VALUE_CHARS);
 }
 
 #[test]

@@ -81,7 +81,7 @@ ranks 0-1,5: 3 other threads
 
 ranks 3-4,6-7: pod `j-worker-9` is not running
 
-1 thread left out: too many
+1 thread left out: at most 128 of a rank and 32 MiB of all ranks are kept
 ";
     assert_eq!(text, expected);
 }
