@@ -62,6 +62,8 @@ const QUICK: &[Suite] = &[
 const SEEDS: &str = "20000";
 /// The same for the fleet; a seed of it takes longer.
 const FLEET_SEEDS: &str = "2000";
+/// Seeds of the watch: those after the ones that the tests of `crates/sim` run.
+const WATCH_SEEDS: (&str, &str) = ("20000", "40000");
 
 /// Runs every suite, also after one failed.
 pub(crate) fn run(require: Require) -> Result<(), Failure> {
@@ -204,9 +206,10 @@ fn mutants() -> Result<String, Failure> {
 fn sim() -> Result<String, Failure> {
     step::stream_within(&mut seed_hunt::command(&["--seeds", SEEDS]), LIMIT, |_| {})?;
     step::stream_within(&mut seed_hunt::fleet(FLEET_SEEDS), LIMIT, |_| {})?;
-    step::stream_within(&mut seed_hunt::watch(SEEDS), LIMIT, |_| {})?;
+    let (from, to) = WATCH_SEEDS;
+    step::stream_within(&mut seed_hunt::watch(from, to), LIMIT, |_| {})?;
     Ok(format!(
-        "{SEEDS} seeds, {FLEET_SEEDS} of the fleet, {SEEDS} of the watch"
+        "{SEEDS} seeds, {FLEET_SEEDS} of the fleet, {from} to {to} of the watch"
     ))
 }
 

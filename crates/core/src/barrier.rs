@@ -42,9 +42,7 @@ mod redial;
 mod slots;
 mod words;
 
-pub use choose::{
-    FailureFacts, FailureKind, FailurePlace, NewPodsReason, RestartWay, TemplateChange, choose,
-};
+pub use choose::{FailureFacts, FailureKind, FailurePlace, NewPodsReason, RestartWay, choose};
 pub use coordinator::{
     Coordinator, CreateWaiting, LostMember, LostWhy, Outcome, PodHealth, Relabel, SeenJob, SeenPod,
     Step, Wish,
@@ -62,4 +60,4 @@ pub use message::{
 pub use record::{Barrier, Phase, Stored};
 pub use redial::Redial;
 pub use slots::{Roster, SlotSet};
-pub use words::{progress_sentence, status_sentence};
+pub use words::status_sentence;

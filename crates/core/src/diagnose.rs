@@ -55,6 +55,11 @@ pub use self::{
 use self::{group::Group, rules::Part, source::Source};
 use crate::line::stamp::Stamp;
 
+/// A text without control characters, and not longer than a line of evidence: safe to store and to print to a terminal.
+pub(crate) fn shown(text: &str) -> String {
+    source::shown(text.as_bytes())
+}
+
 /// Pods whose end is kept.
 const MAX_KNOWN: usize = 8192;
 /// Ends that a report names.

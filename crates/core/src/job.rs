@@ -78,7 +78,7 @@ pub use status::{
 
 pub use status_delay::{PROGRESS_EVERY, may_wait};
 pub use transport::asks_for_transport;
-pub use verdict::failed_first;
+pub use verdict::{failed_first, failed_programs};
 
 use self::{pass::Pass, roster::Roster};
 use crate::{

@@ -251,7 +251,8 @@ fn global_rank(text: &[u8]) -> Option<(u32, &[u8])> {
     Some((rank, rest.strip_prefix(b" ").unwrap_or(rest)))
 }
 
-/// `[node-1:3]: ` of launchers that tag lines with host and rank. `[train.py:88]:` is a place in a program.
+/// `[node-1:3]: ` of launchers that tag lines with host and rank. `[train.py:88]:` is a place in a program, and `[cuda:0]:`, `[epoch:3]:` and
+/// `[train:88]:` are what a program counts: names of hosts of a cluster have a digit, a dash or a dot.
 fn host_and_rank(text: &[u8]) -> Option<(&[u8], u32, &[u8])> {
     const SOURCES: [&[u8]; 7] = [b".py", b".cc", b".cpp", b".cu", b".h", b".rs", b".go"];
     let close = text.iter().take(100).position(|byte| *byte == b']')?;
@@ -263,18 +264,11 @@ fn host_and_rank(text: &[u8]) -> Option<(&[u8], u32, &[u8])> {
         && host
             .iter()
             .all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(byte))
+        && host
+            .iter()
+            .any(|byte| byte.is_ascii_digit() || b"-.".contains(byte))
         && !SOURCES.iter().any(|ending| host.ends_with(ending));
     is_host.then(|| (host, rank, rest.strip_prefix(b" ").unwrap_or(rest)))
-}
-
-/// What was written behind a progress bar on the same line: the bar ends without a newline, and the shell or another
-/// process continues there. `35%|##  | 35/100 [00:35<01:00, 1.72it/s, loss=0.3]Killed`.
-pub(crate) fn after_bar(text: &[u8]) -> Option<&[u8]> {
-    let rate = memchr::memmem::rfind(text, b"it/s").max(memchr::memmem::rfind(text, b"s/it"))?;
-    let end = rate + memchr::memchr(b']', text.get(rate..)?)?;
-    let rest = text.get(end + 1..)?.trim_ascii();
-    let is_bar = memchr::memmem::find(text.get(..rate)?, b"%|").is_some();
-    (is_bar && !rest.is_empty()).then_some(rest)
 }
 
 /// `worker-1  | ` of `docker compose`, where the service is padded: its name.

@@ -33,6 +33,7 @@ pub mod rota;
 mod rules;
 mod track;
 
+pub(crate) use bar::after as text_after_bar;
 pub use figure::Figure;
 pub(crate) use lines::LineReader;
 pub use reader::Reader;

@@ -21,7 +21,10 @@ use tracing::{debug, error, info, level_filters::LevelFilter};
 use tracing_subscriber::{
     Layer as _, filter::Targets, fmt, layer::SubscriberExt as _, util::SubscriberInitExt as _,
 };
-use trainyard_core::launch::{GroupApi, NativeApi};
+use trainyard_core::{
+    diagnose::Rules,
+    launch::{GroupApi, NativeApi},
+};
 
 use crate::{
     Bind, CertificateSource, Collector, Operator, Options, account,
@@ -31,7 +34,7 @@ use crate::{
     },
     health,
     kubeconfig::{self, config},
-    operator::{consult, gangs, push},
+    operator::{gangs, push},
     poison::panic_message,
     serve::{self, Server},
     trace::{self, Recorder},
@@ -327,7 +330,9 @@ fn start_gangs(
     // All programs of a gang wait while the first failure is judged.
     std::thread::Builder::new()
         .name("rules".to_owned())
-        .spawn(consult::prepare_rules)
+        .spawn(|| {
+            Rules::shared();
+        })
         .map_err(ProcessError::Runtime)?;
     let (tls, operator) = (TlsAcceptor::from(Arc::new(config)), operator.clone());
     run_on_own_thread("gangs", listener, 1, std::future::ready(()), |listener| {

@@ -6,13 +6,12 @@ use std::{
     time::Duration,
 };
 
-use jiff::Timestamp;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscalerSpec;
 use serde_json::Value;
 use tokio::time::Instant;
 use trainyard_core::{
     diagnose::VerdictSummary,
-    job::{ConditionType, JobStatus, JudgedEnd, Refusal, SharedInputs},
+    job::{JudgedEnd, Refusal, SharedInputs},
 };
 
 use crate::{backoff::Backoff, key::JobKey, store::Store};
@@ -53,8 +52,6 @@ pub(crate) struct Memory {
     pub(crate) set_aside: Option<String>,
     /// The attempt for which `ProgressPushOff` was emitted: its pods have no address to send progress to.
     pub(crate) unsent_attempt: u32,
-    /// The attempt that began in the pods of the one before, and when it was stored.
-    pub(crate) in_place: Option<(u32, Timestamp)>,
     backoff: Option<Backoff>,
 }
 
@@ -114,23 +111,6 @@ impl State {
 
     pub(crate) fn remember(&self, key: &JobKey, change: impl FnOnce(&mut Memory)) {
         change(self.memories().entry(key.clone()).or_default());
-    }
-
-    /// Until when the logs of a job's pods are of earlier attempts, where the stored attempt began in the pods of the one before. After a
-    /// restart of the operator that is known to the second: when the attempt before was seen to fail.
-    pub(crate) fn in_place_since(&self, key: &JobKey, status: &JobStatus) -> Option<Timestamp> {
-        let record = &status.trainyard;
-        let known = self.memories().get(key).and_then(|memory| memory.in_place);
-        if let Some((_, at)) = known.filter(|(attempt, _)| *attempt == record.attempt) {
-            return Some(at);
-        }
-        record
-            .last_restart
-            .filter(|restart| restart.attempt == record.attempt)?;
-        let mut conditions = status.conditions.iter();
-        let restarting = conditions.find(|it| it.kind == ConditionType::Restarting)?;
-        let second = jiff::SignedDuration::from_secs(1);
-        restarting.last_transition_time.checked_add(second).ok()
     }
 
     pub(crate) fn forget(&self, key: &JobKey) {

@@ -408,6 +408,10 @@ impl World {
             };
             self.cluster.progress = Some(Progress {
                 first_at: before.map_or(now, |seen| seen.first_at),
+                first_step: match before {
+                    None => Some(step),
+                    Some(seen) => seen.first_step.filter(|_| step >= seen.step),
+                },
                 saving: beat % 5 == 0,
                 // One of three programs reports often enough for its rhythm to be known.
                 rhythm: (beat % 3 == 0).then_some(Duration::from_secs(9)),

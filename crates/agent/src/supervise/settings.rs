@@ -110,9 +110,11 @@ impl Setup {
 
     /// How long each side waits.
     pub(crate) fn limits(&self) -> Limits {
-        let limits = Limits::default();
+        let limits = Limits::of(
+            Duration::from_millis(self.settings.stop_grace_ms),
+            Duration::from_millis(self.settings.start_within_ms),
+        );
         Limits {
-            start_within: Duration::from_millis(self.settings.start_within_ms),
             hold: self.hold.unwrap_or(limits.hold),
             ..limits
         }
@@ -215,6 +217,24 @@ mod tests {
             };
             let failure = Setup::read(&find).unwrap_err();
             assert_eq!(failure.waits, waits, "{failure}");
+        }
+    }
+
+    /// The supervisor gives a program as long to stop as the operator does.
+    #[test]
+    fn stop_bound_follows_the_grace_period() {
+        let longer = WHOLE.replace(
+            r#""startWithinMs":7000"#,
+            r#""startWithinMs":7000,"stopGraceMs":60000"#,
+        );
+        for (settings, seconds) in [(WHOLE, 35), (longer.as_str(), 90)] {
+            let setup = read(&[
+                ("TRAINYARD_SUPERVISE", settings),
+                ("TRAINYARD_POD_UID", "u"),
+                ("TRAINYARD_ATTEMPT", "2"),
+            ]);
+            let limits = setup.unwrap().unwrap().limits();
+            assert_eq!(limits.stop_within, Duration::from_secs(seconds));
         }
     }
 

@@ -122,6 +122,7 @@ impl Gang {
             leader: self.address.to_string(),
             operator: (index == 0).then_some(operator),
             start_within_ms: 900_000,
+            stop_grace_ms: 5_000,
             ranks: SupervisedRanks {
                 first: index,
                 count: 1,

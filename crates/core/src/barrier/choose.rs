@@ -4,9 +4,6 @@ use std::{fmt, time::Duration};
 
 use crate::spec::{RestartIn, Slot};
 
-/// Attempts within which a second failure at the same place means that a restart in place did not help.
-const SAME_PLACE_WITHIN: u32 = 2;
-
 /// What failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureKind {
@@ -18,20 +15,6 @@ pub enum FailureKind {
     NodeLost,
     /// A program cannot be stopped.
     CannotStop,
-    /// The ranks use another transport than the job requires.
-    TransportRefused,
-}
-
-/// What changed in the templates since the pods were created.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum TemplateChange {
-    /// Nothing.
-    #[default]
-    None,
-    /// Only the words of the program and literal values of its environment.
-    Words,
-    /// Something that a running pod cannot take over.
-    More,
 }
 
 /// Where a failure was.
@@ -48,20 +31,18 @@ pub struct FailurePlace {
 pub struct FailureFacts<'a> {
     /// What the user set.
     pub restart_in: RestartIn,
-    /// Why pods have no supervisor, where one of them has none; a sentence without a full stop.
-    pub unsupervised: Option<&'a str>,
     /// The leader has a connection to the operator.
     pub leader_connected: bool,
     /// What failed.
     pub kind: FailureKind,
     /// Where.
     pub place: FailurePlace,
-    /// Where the gang failed before that.
-    pub earlier: &'a [FailurePlace],
+    /// The failure before that. Where it was at the same place in the attempt before, a restart in place did not help.
+    pub before: Option<FailurePlace>,
     /// A node of a pod that would be kept and is not well.
     pub unwell_node: Option<&'a str>,
-    /// What changed in the templates.
-    pub template: TemplateChange,
+    /// The templates changed since the pods were created.
+    pub template_changed: bool,
 }
 
 /// Why a gang gets new pods instead of a restart in place.
@@ -87,9 +68,7 @@ pub enum NewPodsReason {
     },
     /// A program cannot be stopped.
     CannotStop,
-    /// The ranks use another transport than the job requires.
-    TransportRefused,
-    /// The templates changed in more than words.
+    /// The templates changed.
     TemplateChanged,
     /// The user asked for a restart meanwhile.
     Asked,
@@ -139,20 +118,21 @@ impl fmt::Display for NewPodsReason {
             Self::NodeLost => f.write_str("a node is lost"),
             Self::NodeUnwell { node } => write!(f, "node `{node}` is not ready"),
             Self::CannotStop => f.write_str("a program cannot be stopped"),
-            Self::TransportRefused => {
-                f.write_str("the ranks use another transport than the job requires")
-            }
-            Self::TemplateChanged => {
-                f.write_str("the pod template changed in more than command, arguments and literal environment variables")
-            }
+            Self::TemplateChanged => f.write_str("the pod template changed"),
             Self::PodsStarting => f.write_str("not all pods of the gang have started"),
             Self::NodeBlamed { node } => write!(f, "the verdict names node `{node}` as the cause"),
             Self::QuickFailures { failures } => {
-                write!(f, "{failures} attempts in a row failed soon after they started, and the job backs off")
+                write!(
+                    f,
+                    "{failures} attempts in a row failed soon after they started, and the job backs off"
+                )
             }
             Self::Asked => f.write_str("`trainyard.dev/restart` asks for it"),
             Self::SamePlace { slot, attempt } => {
-                write!(f, "{slot} failed in attempt {attempt} already, and a restart in place did not help")
+                write!(
+                    f,
+                    "{slot} failed in attempt {attempt} already, and a restart in place did not help"
+                )
             }
             Self::Resized => f.write_str("the number of pods changed"),
             Self::LeaderLost => {
@@ -161,7 +141,11 @@ impl fmt::Display for NewPodsReason {
             Self::LeaderSilent => f.write_str("the leader of the gang reported nothing"),
             Self::NobodyKept => f.write_str("no member could be kept"),
             Self::TooLong { bound } => {
-                write!(f, "the restart in place took longer than {} s (`trainyard.dev/start-within`)", bound.as_secs())
+                write!(
+                    f,
+                    "the restart in place took longer than {} s (`trainyard.dev/start-within`)",
+                    bound.as_secs()
+                )
             }
         }
     }
@@ -189,18 +173,13 @@ fn obstacle(facts: &FailureFacts<'_>) -> Option<NewPodsReason> {
     if facts.restart_in == RestartIn::Pods {
         return Some(NewPodsReason::Setting);
     }
-    if let Some(why) = facts.unsupervised {
-        let why = why.to_owned();
-        return Some(NewPodsReason::Unsupervised { why });
-    }
     match facts.kind {
         FailureKind::Program => {}
         FailureKind::Pod => return Some(NewPodsReason::PodLost),
         FailureKind::NodeLost => return Some(NewPodsReason::NodeLost),
         FailureKind::CannotStop => return Some(NewPodsReason::CannotStop),
-        FailureKind::TransportRefused => return Some(NewPodsReason::TransportRefused),
     }
-    if facts.template == TemplateChange::More {
+    if facts.template_changed {
         return Some(NewPodsReason::TemplateChanged);
     }
     if let Some(node) = facts.unwell_node {
@@ -211,13 +190,8 @@ fn obstacle(facts: &FailureFacts<'_>) -> Option<NewPodsReason> {
         return Some(NewPodsReason::LeaderNotConnected);
     }
     let FailurePlace { attempt, slot } = facts.place;
-    let near = |place: &&FailurePlace| {
-        place.slot == slot
-            && place.attempt < attempt
-            && attempt - place.attempt <= SAME_PLACE_WITHIN
-    };
-    let before = facts.earlier.iter().find(near)?;
-    let attempt = before.attempt;
+    let same = |before: &FailurePlace| before.slot == slot && before.attempt + 1 == attempt;
+    let attempt = facts.before.filter(same)?.attempt;
     Some(NewPodsReason::SamePlace { slot, attempt })
 }
 

@@ -165,8 +165,6 @@ pub struct Step {
     /// Store this on top of what was observed. Where the barrier differs from the stored one only in `waiting` or `spent`, it may
     /// wait.
     pub store: Option<Stored>,
-    /// The restart is charged to the failure budget in the same write.
-    pub charge: bool,
     /// Labels to patch.
     pub relabel: Vec<Relabel>,
     /// Pods to delete.
@@ -342,7 +340,7 @@ impl Coordinator {
         step.spent = spent;
         match seen.wish {
             Wish::Run => {}
-            Wish::Resize => return new_pods(seen, barrier, NewPodsReason::Resized, step),
+            Wish::Resize => return new_pods(seen, NewPodsReason::Resized, step),
             wish @ (Wish::Suspend | Wish::Delete | Wish::Fail) => {
                 step.store = Some(Stored {
                     attempt: seen.stored.attempt,
@@ -354,7 +352,7 @@ impl Coordinator {
         }
         let bound = self.limits.start_within;
         if spent >= bound && !mutant::is(Mutant::WaitsForLostMembers) {
-            return new_pods(seen, barrier, NewPodsReason::TooLong { bound }, step);
+            return new_pods(seen, NewPodsReason::TooLong { bound }, step);
         }
         step.wake_at = Some(now + bound.saturating_sub(spent));
         match barrier.phase {
@@ -421,13 +419,12 @@ impl Coordinator {
 }
 
 /// Ends the barrier with new pods. An attempt that is prepared already is left, so that the pods which carry it are not counted.
-fn new_pods(seen: &SeenJob<'_>, barrier: &Barrier, reason: NewPodsReason, step: &mut Step) {
+fn new_pods(seen: &SeenJob<'_>, reason: NewPodsReason, step: &mut Step) {
     let attempt = seen.stored.attempt.saturating_add(1);
     step.store = Some(Stored {
         attempt,
         barrier: None,
     });
-    step.charge = barrier.phase == Phase::Stopping;
     step.outcome = Some(Outcome::NewPods { attempt, reason });
     step.wake_at = None;
 }

@@ -59,7 +59,20 @@ impl Default for Limits {
     }
 }
 
+/// How long a program may take to end after its grace period: it is aborted so that it prints its stacks, then killed.
+const STOP_AFTER_GRACE: Duration = Duration::from_secs(30);
+
 impl Limits {
+    /// The bounds of a gang whose programs have `stop_grace` to end (`trainyard.dev/stop-grace`) and whose restarts have `start_within`: the same for the
+    /// operator and for supervisors.
+    pub fn of(stop_grace: Duration, start_within: Duration) -> Self {
+        Self {
+            stop_within: stop_grace.saturating_add(STOP_AFTER_GRACE),
+            start_within,
+            ..Self::default()
+        }
+    }
+
     /// How long a member without a program waits for the next order before it exits: longer than the operator waits for the
     /// whole barrier, so that the operator decides first.
     pub fn idle_within(&self) -> Duration {

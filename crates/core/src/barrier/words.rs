@@ -1,6 +1,6 @@
 //! A barrier in words, for people who wait for it.
 
-use std::{fmt, time::Duration};
+use std::fmt;
 
 use super::{
     coordinator::{LostMember, LostWhy, Outcome, Wish},
@@ -29,17 +29,6 @@ pub fn status_sentence(barrier: &Barrier, waiting: &SlotSet, members: u32) -> St
     let waits = part("waiting for", waiting);
     let replaces = part("replacing", &barrier.lost);
     format!("{phase}: {done} of {kept} members {verb}{waits}{replaces}")
-}
-
-/// The same for a terminal, with the time since when.
-pub fn progress_sentence(
-    barrier: &Barrier,
-    waiting: &SlotSet,
-    members: u32,
-    since: Duration,
-) -> String {
-    let sentence = status_sentence(barrier, waiting, members);
-    format!("{sentence}, since {} s", since.as_secs())
 }
 
 impl fmt::Display for LostWhy {

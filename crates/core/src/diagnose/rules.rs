@@ -8,7 +8,7 @@
 
 mod anchors;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 
 use aho_corasick::AhoCorasick;
 use regex::bytes::{Regex, RegexBuilder};
@@ -351,6 +351,12 @@ impl Rules {
     /// The rules that are compiled in.
     pub fn builtin() -> Self {
         Self::with(&[]).expect("the rules of the program are checked by its tests")
+    }
+
+    /// The rules that are compiled in, made once in a process: that takes a while.
+    pub fn shared() -> &'static Arc<Self> {
+        static SHARED: LazyLock<Arc<Rules>> = LazyLock::new(|| Arc::new(Rules::builtin()));
+        &SHARED
     }
 
     /// The rules that are compiled in, and after them those of `texts`. A label or rule with a known

@@ -19,7 +19,8 @@ mod words;
 use std::collections::{BTreeMap, BTreeSet};
 
 use self::state::{LauncherSummary, PartialLine};
-use self::text::{host, is_fixed, leading_nuls, lossy, newlines, numbers, shown, signal_number};
+pub(super) use self::text::shown;
+use self::text::{host, is_fixed, leading_nuls, lossy, newlines, numbers, signal_number};
 pub(super) use self::{
     first_ranks::FirstRanks,
     late_tasks::LateTasks,
@@ -262,7 +263,7 @@ impl Source {
             line.stamp = stamp.or(line.stamp);
             self.last_stamp = line.stamp.or(self.last_stamp);
             let claimed = self.judge(rules, &line, number);
-            if !claimed && let Some(text) = line::after_bar(line.text) {
+            if !claimed && let Some(text) = progress::text_after_bar(line.text) {
                 self.judge(rules, &Line { text, ..line }, number);
             }
         }

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use super::{JobStatus, PodUid, SharedInputs};
 use crate::{
-    barrier::{Coordinator, Envelope, OperatorMessage},
+    barrier::{Coordinator, Envelope, OperatorMessage, Outcome},
     reason::Reason,
     spec::{Kind, Slot},
 };
@@ -40,6 +40,8 @@ pub struct GangStep {
     pub coordinator: Coordinator,
     /// What to send to the leader, if it is connected.
     pub send: Option<Envelope<OperatorMessage>>,
+    /// How a restart in place ended, in the pass that ends it.
+    pub outcome: Option<Outcome>,
 }
 
 /// One thing to do. Idempotent: it names the incarnation or the attempt it is meant for.

@@ -159,7 +159,7 @@ pub(super) fn headline(failures: &[Failure]) -> Option<&Failure> {
             Account::User => 3,
         };
         let memory = failure.cause.is_out_of_memory();
-        let killed = matches!(failure.cause.exit_code(), Some(135 | 137 | 139));
+        let killed = failure.cause.exit_code().is_some_and(was_killed);
         (
             outside,
             failure.at.unwrap_or(Timestamp::MAX),
@@ -168,6 +168,11 @@ pub(super) fn headline(failures: &[Failure]) -> Option<&Failure> {
             failure.slot,
         )
     })
+}
+
+/// Whether a process with this exit code was ended by SIGBUS, SIGKILL or SIGSEGV: of ends at the same time it explains those that exited.
+pub(super) fn was_killed(code: i32) -> bool {
+    matches!(code, 135 | 137 | 139)
 }
 
 #[cfg(test)]

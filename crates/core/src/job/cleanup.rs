@@ -9,6 +9,7 @@ use super::{
     messages, messages::Fails, mutant, pass::Pass,
 };
 use crate::{
+    barrier::Limits,
     reason::Reason,
     spec::{CleanPodPolicy, Slot},
 };
@@ -124,12 +125,14 @@ fn clean(pass: &mut Pass<'_>) {
     let cleaning = cleaning(pass);
     let mut kept: BTreeSet<Slot> = BTreeSet::new();
     let (mut leaving, mut running) = (0u32, 0u32);
+    let believed_until = program_ends_believed_until(pass);
     for pod in &observed.pods {
         let record = &pass.status.trainyard;
         let replaced = pod.attempt < record.attempt || record.dismissed.contains(&pod.uid);
+        let ended = matches!(pod.phase, PodPhase::Succeeded | PodPhase::Failed);
         // The log of a program that ended is what people look for, and its supervisor is about to end the container.
-        let finished = matches!(pod.phase, PodPhase::Succeeded | PodPhase::Failed)
-            || in_place::program_ended(pass, pod);
+        let about_to_end = !ended && believed_until.is_some() && in_place::program_ended(pass, pod);
+        let finished = ended || about_to_end;
         let goes = match cleaning {
             _ if mutant::is(mutant::Mutant::LeaksAtEnd) => false,
             _ if mutant::is(mutant::Mutant::CleansEverything) => true,
@@ -145,6 +148,9 @@ fn clean(pass: &mut Pass<'_>) {
         } else {
             running += u32::from(!finished);
             kept.insert(pod.slot);
+            if let Some(until) = believed_until.filter(|_| about_to_end) {
+                pass.wake(until);
+            }
         }
     }
     if cleaning != Cleaning::Policy(CleanPodPolicy::None) {
@@ -175,6 +181,14 @@ fn clean(pass: &mut Pass<'_>) {
         pass.say(Reason::RunningOn { running, until: at });
     }
     expire(pass);
+}
+
+/// Until when a container whose program has ended is taken for one that ends by itself; nothing once that is over. What the leader of the
+/// gang reported last may be wrong, and such a container would hold its devices.
+fn program_ends_believed_until(pass: &Pass<'_>) -> Option<Timestamp> {
+    let end = pass.status.completion_time?;
+    let until = end.checked_add(Limits::default().hold).ok()?;
+    (pass.now < until).then_some(until)
 }
 
 /// Deletes the job object once its time is over.

@@ -72,7 +72,7 @@ fn step(pass: &mut Pass<'_>, wish: Wish) -> Option<Step> {
         return None;
     };
     let leader = leading_slot(pass.job)?;
-    let record = &pass.observed.status.trainyard;
+    let record = &pass.status.trainyard;
     let stored = Stored {
         attempt: record.attempt,
         barrier: record
@@ -95,7 +95,12 @@ fn step(pass: &mut Pass<'_>, wish: Wish) -> Option<Step> {
         pass.wake_in(at.saturating_sub(gang.now).max(Duration::from_millis(1)));
     }
     let send = step.send.take();
-    pass.gang = Some(Box::new(GangStep { coordinator, send }));
+    let outcome = step.outcome.clone();
+    pass.gang = Some(Box::new(GangStep {
+        coordinator,
+        send,
+        outcome,
+    }));
     Some(step)
 }
 
@@ -226,12 +231,14 @@ fn store(pass: &mut Pass<'_>, stored: Stored) -> Result<(), Fails> {
         let spent = &mut pass.status.trainyard.spent;
         charge(spent, pass.job, account, 1).map_err(|exhausted| exhausted.fails(pass.job))?;
     }
+    let began_at = pass.now;
     let record = &mut pass.status.trainyard;
     if let Some(barrier) = stored.barrier.as_ref().filter(|_| prepares) {
         record.last_restart = Some(LastRestart {
             attempt: barrier.attempt,
             stopping_ms: milliseconds(barrier.spent),
             preparing_ms: None,
+            began_at: Some(began_at),
         });
     }
     record.barrier = stored.barrier;

@@ -3,10 +3,11 @@
 //! Owns how many there were in a row and when they end the job. Does not decide what a failure is or who pays for it.
 //!
 //! Invariants: attempts that infrastructure, platform or preemption ended count for nothing, nor do attempts of which no step is
-//! known; a later step sets the count to zero. A user who limits retries in another way is not limited by the default.
+//! known; a later step or epoch sets the count to zero. By default an attempt counts only where its steps are known to be counted
+//! across attempts. A user who limits retries in another way is not limited by the default.
 
 use super::{
-    Account, WithoutProgress,
+    Account, Progress, WithoutProgress,
     cause::{Cause, Failure},
     mutant,
     pass::Pass,
@@ -20,40 +21,88 @@ use crate::{
 
 /// The label of the verdict.
 pub(super) const LABEL: &str = "no_progress_across_attempts";
-/// What to do, as `labels.toml` has it: the decider reads no rules.
+/// What to do, as `labels.toml` has it; a test compares the two.
 pub(super) const NEXT: &str =
     "check that the program loads its last checkpoint and saves one before it fails";
 
 /// Remembers how far the attempt came that `failure` ends.
 pub(super) fn note(pass: &mut Pass<'_>, failure: &Failure) {
-    let Some(step) = verdict::step(pass) else {
+    let Some(seen) = verdict::progress(pass) else {
         return;
     };
     let attempt = pass.status.trainyard.attempt;
-    let counts = is_own(pass, failure);
     let before = pass.status.trainyard.without_progress;
-    pass.status.trainyard.without_progress = Some(match before {
-        Some(before) if step > before.best_step => reached(step, attempt),
-        None => reached(step, attempt),
-        Some(before) if !counts => before,
-        Some(before) => WithoutProgress {
-            attempts: before.attempts.saturating_add(1),
-            since_attempt: if before.attempts == 0 {
-                attempt
+    let first_step = match (before.and_then(|before| before.first_step), seen.first_step) {
+        (Some(before), Some(now)) => Some(before.min(now)),
+        (before, now) => before.or(now),
+    };
+    let best_epoch = before.and_then(|before| before.best_epoch);
+    let later_epoch = seen
+        .epoch
+        .filter(|epoch| epoch.0 > best_epoch.map_or(f64::NEG_INFINITY, |best| best.0));
+    let next = match before {
+        Some(before) if seen.step <= before.best_step && !is_later(&before, &seen) => {
+            if is_own(pass, failure) && came_no_further(pass, &before, &seen) {
+                WithoutProgress {
+                    attempts: before.attempts.saturating_add(1),
+                    since_attempt: if before.attempts == 0 {
+                        attempt
+                    } else {
+                        before.since_attempt
+                    },
+                    ..before
+                }
             } else {
-                before.since_attempt
-            },
-            ..before
+                before
+            }
+        }
+        // The furthest step may be that of an earlier attempt, where steps are counted again.
+        _ => WithoutProgress {
+            best_step: before.map_or(seen.step, |before| before.best_step.max(seen.step)),
+            attempts: 0,
+            since_attempt: attempt,
+            best_epoch,
+            first_step,
         },
+    };
+    pass.status.trainyard.without_progress = Some(WithoutProgress {
+        best_epoch: later_epoch.or(best_epoch),
+        first_step,
+        ..next
     });
 }
 
-fn reached(best_step: u64, since_attempt: u32) -> WithoutProgress {
-    WithoutProgress {
-        best_step,
-        attempts: 0,
-        since_attempt,
+/// Whether the attempt reached a later epoch: its steps may begin again in each.
+fn is_later(before: &WithoutProgress, seen: &Progress) -> bool {
+    let best = before.best_epoch.map(|best| best.0);
+    let epoch = seen.epoch.map(|epoch| epoch.0);
+    matches!((best, epoch), (Some(best), Some(epoch)) if epoch > best)
+}
+
+/// Whether an attempt whose step is not later than the best one has really come no further. Of a user who set `no-progress` the steps are
+/// taken as they are. By default that is known only of a program that counts steps across attempts: one that counts them again in each
+/// attempt, or in each epoch, may reach the same step each time and train all the while. So the attempt must have begun behind a
+/// checkpoint, and must not have ended inside an epoch whose steps may be its own.
+fn came_no_further(pass: &Pass<'_>, before: &WithoutProgress, seen: &Progress) -> bool {
+    if pass.job.settings.no_progress.is_some() {
+        return true;
     }
+    let resumed = match (before.first_step, seen.first_step) {
+        // Logs are written now and then, so the first step differs a little where each attempt begins at zero.
+        (Some(lowest), Some(first)) => first > lowest.saturating_mul(2).saturating_add(1),
+        _ => false,
+    };
+    let epochs = (
+        before.best_epoch.map(|best| best.0),
+        seen.epoch.map(|epoch| epoch.0),
+    );
+    let behind = match epochs {
+        (None, None) => true,
+        // A part of an epoch is a place in the training; a whole number is all of an epoch.
+        (Some(best), Some(epoch)) => epoch < best || epoch <= best && epoch.fract() != 0.0,
+        _ => false,
+    };
+    resumed && behind
 }
 
 /// Whether the program failed by itself, or nobody knows why it did.

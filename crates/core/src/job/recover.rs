@@ -48,6 +48,10 @@ pub(super) fn recover(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), Fa
     if pass.status.trainyard.attempt == attempt {
         fail_if_none_left(pass, roster)?;
     }
+    if pass.status.trainyard.barrier.is_some() {
+        // A restart in place has begun, and is charged. The next pass ends it for the eviction.
+        return Ok(());
+    }
     // Only then: an attempt that ended by itself is charged for that already.
     seating::end_evicted(pass)
 }

@@ -145,8 +145,9 @@ pub(super) fn end_evicted(pass: &mut Pass<'_>) -> Result<(), Fails> {
         },
         at: Some(pass.stamp),
     };
-    // A gang that has not run as a whole yet has nothing to lose.
-    if pass.status.trainyard.gang.has_run() {
+    // A gang that has not run as a whole yet has nothing to lose, and the end of one that restarts in place is charged already.
+    let record = &pass.status.trainyard;
+    if record.gang.has_run() && record.barrier.is_none() {
         recover::charge_restart(pass, &failure, Account::Preemption)?;
     }
     release_and_restart(pass, why, Vec::new());

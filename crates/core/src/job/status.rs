@@ -16,7 +16,7 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use serde_json::Value;
 
@@ -34,9 +34,16 @@ use crate::{
     fabric::{Fabric, FabricSpec},
     ledger::Ledger,
     pod::PodUid,
+    progress::Figure,
     reason::{StoredReason, known},
     spec::{Job, Replicas, Role, Slot},
 };
+
+/// How far the clock of a node may be ahead of the operator's, so that a line of the attempt before is not taken for one of the attempt that began in
+/// place. A line that is taken wrongly is the error that ended the attempt before, and may end the job as its second equal failure; a line that is
+/// missed is one of the first that a program writes. Nodes with NTP are within milliseconds of each other, and between this moment and the first line
+/// all members are prepared, the operator sends Go, and a program starts.
+const LOG_CLOCK_SKEW: SignedDuration = SignedDuration::from_millis(100);
 
 /// Status of a job.
 ///
@@ -272,6 +279,13 @@ impl JobRecord {
             .map_or(0, |done| done.len_below(job.role_replicas(role)))
     }
 
+    /// Until when the logs of this attempt's pods are of the attempt before, where it began in the pods of that one. The lines carry the times of
+    /// their nodes.
+    pub fn in_place_since(&self) -> Option<Timestamp> {
+        let began = self.last_restart.filter(|it| it.attempt == self.attempt)?;
+        began.began_at?.checked_add(LOG_CLOCK_SKEW).ok()
+    }
+
     /// The attempt before, whose pods are kept while this one is prepared in place.
     pub(super) fn keeps_pods_of(&self) -> Option<u32> {
         let barrier = self.barrier.as_ref()?;
@@ -377,6 +391,10 @@ pub struct LastRestart {
     /// From there until all members were ready and the order to start was sent, in milliseconds; nothing while that lasts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preparing_ms: Option<u64>,
+    /// When the attempt was stored, by the operator's clock: all programs of the one before had ended, and none of this one was started.
+    /// Nothing where an earlier version stored it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub began_at: Option<Timestamp>,
 }
 
 /// How far attempts came, and how many since came no further.
@@ -390,6 +408,12 @@ pub struct WithoutProgress {
     pub attempts: u32,
     /// The first of them; while there is none, the attempt that reached `best_step`.
     pub since_attempt: u32,
+    /// The furthest epoch of an attempt that failed, where any reported one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub best_epoch: Option<Figure>,
+    /// The lowest first step of an attempt that failed, where it is known: an attempt that begins well behind it has loaded a checkpoint.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_step: Option<u64>,
 }
 
 /// What a job failed for.

@@ -298,6 +298,10 @@ fn unexpected(pass: &Pass<'_>, reported: &Reported<'_>) -> Option<String> {
 /// Ends the attempt where its ranks use something else than what is required. The error is why the job
 /// fails.
 pub(super) fn enforce(pass: &mut Pass<'_>) -> Result<(), Fails> {
+    if pass.status.trainyard.barrier.is_some() {
+        // The attempt ends already, and its end is charged.
+        return Ok(());
+    }
     let Some(reported) = Reported::new(pass) else {
         return Ok(());
     };

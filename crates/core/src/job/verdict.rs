@@ -4,13 +4,15 @@
 //! without a verdict, and for a job that asks for old behaviour, the exit code decides.
 
 use super::{
-    Account, Action, LastFailure, Observed, ObservedPod, PodPhase, Seating, SeenGang, alone,
-    cause::{Cause, Failure},
+    Account, Action, LastFailure, Observed, ObservedPod, PodPhase, Progress, Seating, SeenGang,
+    alone,
+    cause::{Cause, Failure, was_killed},
     conditions, mutant,
     pass::Pass,
     recover, restart,
 };
 use crate::{
+    barrier::EndedMember,
     diagnose::{Confidence, Depth, End, Known, Retry, VerdictSummary},
     reason::{InVain, Reason},
     spec::{Job, OnNan, RestartScope},
@@ -46,26 +48,38 @@ pub fn failed_first<'a>(job: &Job, observed: &'a Observed) -> Option<&'a Observe
     let first = failed.min_by_key(|pod| {
         let at = pod.exit.and_then(|exit| exit.at);
         let memory = pod.exit.is_some_and(|exit| exit.out_of_memory);
-        let killed = matches!(pod.exit.map(|exit| exit.code), Some(135 | 137 | 139));
+        let killed = pod.exit.is_some_and(|exit| was_killed(exit.code));
         (!memory, at.is_none(), at, !killed, pod.slot)
     });
     // A program that ended under its supervisor, in a pod that still runs.
     first.or_else(|| {
-        let SeenGang::Here(gang) = &observed.gang else {
+        if status.trainyard.barrier.is_some() {
             return None;
-        };
-        let mut ended = gang.coordinator.ended().iter();
-        let is_over = status.trainyard.barrier.is_some();
-        ended
-            .find(|ended| {
-                let current = ended.attempt == status.trainyard.attempt;
-                current && ended.exit.container_code() != 0 && !is_over
-            })
-            .and_then(|ended| {
-                let mut pods = observed.pods.iter().filter(own);
-                pods.find(|pod| pod.uid == ended.uid)
-            })
+        }
+        let programs = failed_programs(observed).into_iter();
+        let programs = programs.filter(|(pod, _)| own(pod));
+        // The same that `headline` takes for the explanation: nothing is known of their times.
+        let first = programs
+            .min_by_key(|(pod, ended)| (!was_killed(ended.exit.container_code()), pod.slot));
+        first.map(|(pod, _)| pod)
     })
+}
+
+/// The programs of the current attempt that ended by themselves, and not with 0, under their supervisors: each with its pod, which is the one that
+/// holds its place in the gang.
+pub fn failed_programs(observed: &Observed) -> Vec<(&ObservedPod, &EndedMember)> {
+    let SeenGang::Here(gang) = &observed.gang else {
+        return Vec::new();
+    };
+    let attempt = observed.status.trainyard.attempt;
+    let ended = gang.coordinator.ended().iter();
+    let failed = ended.filter(|it| it.attempt == attempt && it.exit.container_code() != 0);
+    let pods = failed.filter_map(|ended| {
+        let mut pods = observed.pods.iter();
+        let pod = pods.find(|pod| pod.uid == ended.uid)?;
+        (pod.slot == ended.slot && pod.attempt == attempt).then_some((pod, ended))
+    });
+    pods.collect()
 }
 
 impl LastFailure {
@@ -247,8 +261,13 @@ pub(super) fn same_since(pass: &Pass<'_>, failure: &Failure) -> Option<u32> {
 
 /// The furthest step of this attempt, where it reported any.
 pub(super) fn step(pass: &Pass<'_>) -> Option<u64> {
+    progress(pass).map(|progress| progress.step)
+}
+
+/// What the attempt reported of its training.
+pub(super) fn progress(pass: &Pass<'_>) -> Option<Progress> {
     let progress = pass.observed.progress?;
-    (progress.attempt == pass.status.trainyard.attempt).then_some(progress.step)
+    (progress.attempt == pass.status.trainyard.attempt).then_some(progress)
 }
 
 /// The node of the gang that the doctor blames, where the gang could run elsewhere.

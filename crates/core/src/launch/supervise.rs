@@ -9,10 +9,10 @@ mod shape;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::eligible::{audience, obstacle};
+pub use self::eligible::{audience, audience_job, obstacle};
 pub(super) use self::shape::{Supervision, shared};
 pub use crate::spec::leading_slot;
-use crate::spec::{OnNan, Slot, WatchMode};
+use crate::spec::{JobSettings, OnNan, Slot, WatchMode};
 
 /// The port on which the supervisor that leads a gang listens for the others, beside [`super::agent::PORT`].
 pub const PORT: u16 = 28_023;
@@ -68,10 +68,18 @@ pub struct SuperviseSettings {
     pub operator: Option<OperatorAddress>,
     /// How long the whole restart may take, in milliseconds (`trainyard.dev/start-within`).
     pub start_within_ms: u64,
+    /// How long programs have to end after SIGTERM, in milliseconds (`trainyard.dev/stop-grace`).
+    #[serde(default = "default_stop_grace")]
+    pub stop_grace_ms: u64,
     /// The ranks of the pod.
     pub ranks: SupervisedRanks,
     /// What is watched.
     pub watch: SupervisedWatch,
+}
+
+/// The grace period of pods that were created before it was written down.
+fn default_stop_grace() -> u64 {
+    u64::try_from(JobSettings::STOP_GRACE.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// How the leader of a gang reaches the operator.

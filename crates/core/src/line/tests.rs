@@ -189,36 +189,20 @@ fn tags_of_host_and_rank() {
     let line = read(b"[node-7:3]: step 4", &mut scratch);
     assert_eq!((line.rank, line.node), (Some(3), Some(&b"node-7"[..])));
     assert_eq!(line.text, b"step 4");
+    for (text, host) in [("[gpu12:0]: x", "gpu12"), ("[a.b:0]: x", "a.b")] {
+        let line = read(text.as_bytes(), &mut scratch);
+        let wanted = (Some(0), Some(host.as_bytes()));
+        assert_eq!((line.rank, line.node), wanted, "{text}");
+    }
     for text in [
         "[train.py:88]: step 4",
         "[node-7:3] step 4",
         "[12:30]: step 4",
+        "[train:88]: step 4",
+        "[cuda:0]: step 4",
+        "[epoch:3]: loss 0.5",
     ] {
         let line = read(text.as_bytes(), &mut scratch);
         assert_eq!((line.rank, line.node), (None, None), "{text}");
-    }
-}
-
-#[test]
-fn text_behind_a_progress_bar() {
-    let cases = [
-        (
-            "35%|##  | 35/100 [00:35<01:00, 1.72it/s, loss=0.3]Killed",
-            Some("Killed"),
-        ),
-        (
-            "35%|##  | 35/100 [00:35<01:00, 17.2s/it] [1]+ Killed",
-            Some("[1]+ Killed"),
-        ),
-        ("35%|##  | 35/100 [00:35<01:00, 1.72it/s]", None),
-        ("speed [1.72it/s] Killed", None),
-        ("35%|##  | 35/100 [00:35<01:00, 1.72it/s", None),
-    ];
-    for (text, want) in cases {
-        assert_eq!(
-            after_bar(text.as_bytes()),
-            want.map(str::as_bytes),
-            "{text}"
-        );
     }
 }

@@ -60,6 +60,19 @@ pub(super) fn end(line: &[u8]) -> Option<usize> {
     None
 }
 
+/// What was written behind a bar on the same line, or behind the last of several: the bar ends without a newline, and the shell or another process
+/// continues there. `35%|##  | 35/100 [00:35<01:00, 1.72it/s, loss=0.3]Killed`.
+pub(crate) fn after(line: &[u8]) -> Option<&[u8]> {
+    let mut rest = line.get(end(line)?..)?;
+    while let Some(next) = end(rest) {
+        rest = rest.get(next..)?;
+    }
+    let bars = line.len() - rest.len();
+    let is_bar = memmem::find(line.get(..bars)?, b"%|").is_some();
+    let rest = rest.trim_ascii();
+    (is_bar && !rest.is_empty()).then_some(rest)
+}
+
 /// Where the time of a bar of tqdm opens: the bracket in `10/100 [00:01<00:09` and in `10it [00:01`.
 fn time(line: &[u8]) -> Option<usize> {
     memmem::find_iter(line, b" [")

@@ -13,6 +13,9 @@ pub struct Progress {
     pub attempt: u32,
     /// The last step reported.
     pub step: u64,
+    /// The first step reported, where all output of the attempt was read from its beginning and its steps have only grown. Nothing where a step may
+    /// have been missed before it, or where steps are counted again, as in each epoch.
+    pub first_step: Option<u64>,
     /// The number of steps after which the training ends.
     pub total_steps: Option<u64>,
     /// The last epoch reported.
@@ -47,6 +50,7 @@ impl Progress {
         Self {
             attempt,
             step,
+            first_step: None,
             total_steps: None,
             epoch: None,
             loss: None,

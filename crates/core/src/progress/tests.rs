@@ -200,3 +200,35 @@ proptest! {
         prop_assert_eq!(read(&output, size), read(&output, Reader::WINDOW));
     }
 }
+
+#[test]
+fn text_behind_a_progress_bar() {
+    let cases = [
+        (
+            "35%|##  | 35/100 [00:35<01:00, 1.72it/s, loss=0.3]Killed",
+            Some("Killed"),
+        ),
+        (
+            "35%|##  | 35/100 [00:35<01:00, 17.2s/it] [1]+ Killed",
+            Some("[1]+ Killed"),
+        ),
+        ("35%|##  | 35/100 [00:35<01:00, 1.72it/s]", None),
+        (
+            "35%|##  | 35/100 [00:35<01:00, 1.72it/s, lr=[0.1, 0.2]]Killed",
+            Some("Killed"),
+        ),
+        (
+            "35%|##  | 35/100 [00:35<01:00, 1.72it/s]36%|##  | 36/100 [00:36<01:00, 1.72it/s]Killed",
+            Some("Killed"),
+        ),
+        ("speed [1.72it/s] Killed", None),
+        ("35%|##  | 35/100 [00:35<01:00, 1.72it/s", None),
+    ];
+    for (text, want) in cases {
+        assert_eq!(
+            text_after_bar(text.as_bytes()),
+            want.map(str::as_bytes),
+            "{text}"
+        );
+    }
+}

@@ -30,6 +30,10 @@ const TOGETHER: Duration = Duration::from_millis(250);
 pub struct Track {
     /// The last step.
     pub step: Option<u64>,
+    /// The first step, while nothing speaks against it; see [`Progress::first_step`].
+    first_step: Option<u64>,
+    /// Output before the first step was not read, or the steps went back.
+    not_from_first: bool,
     /// The number of steps after which the training ends.
     pub last_step: Option<u64>,
     /// The last epoch.
@@ -117,6 +121,7 @@ impl Track {
         Some(Progress {
             attempt,
             step: self.step?,
+            first_step: self.first_step.filter(|_| !self.not_from_first),
             total_steps: self.last_step,
             epoch: self.epoch.map(Figure),
             loss: self.loss.map(|(_, loss)| Figure(loss)),
@@ -133,10 +138,17 @@ impl Track {
         })
     }
 
+    /// Output of the attempt before its first step may not have been read.
+    pub fn miss_beginning(&mut self) {
+        self.not_from_first = true;
+    }
+
     fn take_step(&mut self, step: u64, now: Timestamp) {
         if self.step == Some(step) {
             return;
         }
+        self.first_step.get_or_insert(step);
+        self.not_from_first |= self.step.is_some_and(|last| step < last);
         // What is saved or evaluated between two steps is done when the next one comes.
         self.saving = false;
         self.evaluating = false;

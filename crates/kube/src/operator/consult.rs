@@ -10,7 +10,7 @@
 mod ends;
 
 use std::{
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -21,7 +21,7 @@ use tokio::{sync::Semaphore, time::Instant};
 use tracing::debug;
 use trainyard_core::{
     diagnose::{Doctor, Known, Report, Rules, TransportSeen},
-    job::{self, Exit, Observed, ObservedPod, PodPhase, SeenGang},
+    job::{self, Exit, Observed, ObservedPod, PodPhase},
     spec::Job,
 };
 
@@ -54,18 +54,9 @@ const FAILURES: u32 = 3;
 /// …for this long.
 const PAUSE: Duration = Duration::from_mins(1);
 
-/// The rules of the doctor, made once for all operators of the process, when the first log is read.
-static RULES: OnceLock<Arc<Rules>> = OnceLock::new();
-
-/// Makes the rules of the doctor, so that the first failure does not wait for them.
-pub(crate) fn prepare_rules() {
-    RULES.get_or_init(|| Arc::new(Rules::builtin()));
-}
-
 /// What is remembered of reading logs.
 #[derive(Debug)]
 pub(crate) struct Consultation {
-    rules: OnceLock<Arc<Rules>>,
     turns: Semaphore,
     turns_of_others: Semaphore,
     trouble: Mutex<Trouble>,
@@ -99,7 +90,6 @@ impl Trouble {
 impl Default for Consultation {
     fn default() -> Self {
         Self {
-            rules: OnceLock::new(),
             turns: Semaphore::new(AT_ONCE),
             turns_of_others: Semaphore::new(OTHERS_AT_ONCE),
             trouble: Mutex::default(),
@@ -134,14 +124,14 @@ impl Operator {
             pod: &pod,
             container: container(job, failed),
             previous: false,
-            since: self.state.in_place_since(key, &observed.status),
+            since: observed.status.trainyard.in_place_since(),
         };
         // Their pods go when the attempt does, so they are read meanwhile.
         self.keep_others(key, uid, attempt, self.others(key, job, observed, failed));
         let ends = ends_of(job, observed, failed, &pod);
         let verdict = match self.consultation.log(&self.caller, asked).await {
             Ok(log) => {
-                let report = self.consultation.report(&pod, failed, ends, &log);
+                let report = report(&pod, failed, ends, &log);
                 let first = report.verdicts.first();
                 let cause_line = first.and_then(|first| Some(first.evidence.first()?.line));
                 let container = asked.container.unwrap_or_default();
@@ -157,7 +147,7 @@ impl Operator {
             Err(reason) => {
                 debug!(job = %key, pod, reason, "No log of the failed pod");
                 // How its pods ended is known all the same.
-                let report = self.consultation.report(&pod, failed, ends, &[]);
+                let report = report(&pod, failed, ends, &[]);
                 report.summary(attempt)
             }
         };
@@ -189,11 +179,13 @@ impl Operator {
             })
             .collect();
         pods.sort_by_key(|pod| (pod.phase != PodPhase::Failed, pod.slot));
+        let since = observed.status.trainyard.in_place_since();
         let store = self.state.store();
         let others = pods.into_iter().filter_map(|pod| {
             Some(Other {
                 pod: store.pod_called(key, &pod.uid)?,
                 container: container(job, pod).map(str::to_owned),
+                since,
             })
         });
         others.take(keep::OTHERS).collect()
@@ -234,6 +226,8 @@ impl Operator {
 struct Other {
     pod: String,
     container: Option<String>,
+    /// What was written before this is of earlier attempts.
+    since: Option<Timestamp>,
 }
 
 /// The log that is asked for.
@@ -263,8 +257,7 @@ impl Consultation {
             previous: asked.previous,
             tail_lines: Some(LINES),
             limit_bytes: i64::try_from(BYTES).ok(),
-            timestamps: asked.since.is_some(),
-            ..LogParams::default()
+            ..params_since(asked.since)
         };
         let tries = async {
             match caller.log(&path, asked.pod, &params, BYTES).await {
@@ -282,10 +275,7 @@ impl Consultation {
         };
         self.trouble().note(answered, Instant::now());
         match outcome {
-            Ok(Ok(log)) => Ok(match asked.since {
-                Some(since) => written_since(&log, since),
-                None => log,
-            }),
+            Ok(Ok(log)) => Ok(written_since(log, asked.since)),
             Ok(Err(error)) => Err(error.to_string()),
             Err(_) => Err(format!("it did not come within {} s", PATIENCE.as_secs())),
         }
@@ -303,12 +293,15 @@ impl Consultation {
             container: other.container,
             tail_lines: Some(LINES),
             limit_bytes: i64::try_from(BYTES_OF_OTHER).ok(),
-            ..LogParams::default()
+            ..params_since(other.since)
         };
         let path = object_path(&key.namespace, "pods");
         let log = caller.log(&path, &other.pod, &params, BYTES_OF_OTHER).await;
-        let log = log.ok().filter(|log| !log.is_empty())?;
-        let mut doctor = self.doctor();
+        let log = written_since(log.ok()?, other.since);
+        if log.is_empty() {
+            return None;
+        }
+        let mut doctor = doctor();
         let source = doctor.source(&other.pod);
         doctor.bytes(source, &log);
         let report = doctor.finish();
@@ -317,36 +310,32 @@ impl Consultation {
         Some((other.pod, keep::excerpt_of_other(&log, cause_line)))
     }
 
-    fn report(&self, pod: &str, failed: &ObservedPod, known: Vec<Known>, log: &[u8]) -> Report {
-        let mut doctor = self.doctor();
-        for known in known {
-            doctor.add_known_end(known);
-        }
-        let source = doctor.source(pod);
-        doctor.set_rank_and_node(source, None, failed.node.as_deref());
-        doctor.bytes(source, log);
-        doctor.finish()
-    }
-
-    /// The transports that ranks reported in the log of `pod`.
-    pub(crate) fn transports(&self, pod: &str, log: &[u8]) -> Vec<TransportSeen> {
-        let mut doctor = self.doctor();
-        let source = doctor.source(pod);
-        doctor.bytes(source, log);
-        doctor.transports()
-    }
-
-    fn doctor(&self) -> Doctor {
-        let rules = self.rules.get_or_init(|| {
-            let rules = RULES.get_or_init(|| Arc::new(Rules::builtin()));
-            Arc::clone(rules)
-        });
-        Doctor::new(Arc::clone(rules))
-    }
-
     fn trouble(&self) -> std::sync::MutexGuard<'_, Trouble> {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn report(pod: &str, failed: &ObservedPod, known: Vec<Known>, log: &[u8]) -> Report {
+    let mut doctor = doctor();
+    for known in known {
+        doctor.add_known_end(known);
+    }
+    let source = doctor.source(pod);
+    doctor.set_rank_and_node(source, None, failed.node.as_deref());
+    doctor.bytes(source, log);
+    doctor.finish()
+}
+
+/// The transports that ranks reported in the log of `pod`.
+pub(crate) fn transports(pod: &str, log: &[u8]) -> Vec<TransportSeen> {
+    let mut doctor = doctor();
+    let source = doctor.source(pod);
+    doctor.bytes(source, log);
+    doctor.transports()
+}
+
+fn doctor() -> Doctor {
+    Doctor::new(Arc::clone(Rules::shared()))
 }
 
 /// How the pods of the attempt ended; that of `failed` is called `name`.
@@ -355,7 +344,7 @@ fn ends_of(job: &Job, observed: &Observed, failed: &ObservedPod, name: &str) -> 
         .pods
         .iter()
         .filter(|pod| pod.attempt == failed.attempt);
-    let known = of_attempt.clone().filter_map(|pod| {
+    let known = of_attempt.filter_map(|pod| {
         let name = if pod.uid == failed.uid {
             name.to_owned()
         } else {
@@ -366,13 +355,11 @@ fn ends_of(job: &Job, observed: &Observed, failed: &ObservedPod, name: &str) -> 
         Some(known.limited_by(job, pod.slot.role))
     });
     // A program that ended under its supervisor: its container runs.
-    let programs = match &observed.gang {
-        SeenGang::Here(gang) => gang.coordinator.ended(),
-        _ => &[],
-    };
-    let ended = programs.iter().filter_map(|ended| {
-        let mut pods = of_attempt.clone();
-        let pod = pods.find(|pod| pod.uid == ended.uid && pod.exit.is_none())?;
+    let programs = job::failed_programs(observed).into_iter();
+    let ended = programs.filter_map(|(pod, ended)| {
+        if pod.exit.is_some() {
+            return None;
+        }
         let program = ObservedPod {
             phase: PodPhase::Failed,
             exit: Some(Exit {
@@ -388,8 +375,21 @@ fn ends_of(job: &Job, observed: &Observed, failed: &ObservedPod, name: &str) -> 
     known.chain(ended).collect()
 }
 
-/// The lines of a log that were written after `since`, without their time stamps.
-fn written_since(log: &[u8], since: Timestamp) -> Vec<u8> {
+/// What to ask for, where what was written before `since` is of earlier attempts: lines with their times, from that second on.
+pub(crate) fn params_since(since: Option<Timestamp>) -> LogParams {
+    LogParams {
+        timestamps: since.is_some(),
+        // Whole seconds are asked for, and the nearest one may be later.
+        since_time: since.and_then(|since| Timestamp::from_second(since.as_second()).ok()),
+        ..LogParams::default()
+    }
+}
+
+/// The lines of a log that were written after `since`, without their time stamps; all of them where there is no such time.
+pub(crate) fn written_since(log: Vec<u8>, since: Option<Timestamp>) -> Vec<u8> {
+    let Some(since) = since else {
+        return log;
+    };
     let mut kept = Vec::new();
     for line in log.split_inclusive(|byte| *byte == b'\n') {
         for (stamp, part) in lines::parts(line) {
@@ -437,8 +437,14 @@ mod tests {
     fn lines_of_earlier_attempts_are_left_out() {
         let log = b"2026-01-02T03:04:05.000000000Z old\n2026-01-02T03:04:06.500000000Z new\nnot stamped\n\
             2026-01-02T03:04:07.000000000Z last";
-        let since: Timestamp = "2026-01-02T03:04:06Z".parse().unwrap();
-        assert_eq!(written_since(log, since), b"new\nlast");
+        let since: Timestamp = "2026-01-02T03:04:06.400Z".parse().unwrap();
+        assert_eq!(written_since(log.to_vec(), Some(since)), b"new\nlast");
+        assert_eq!(written_since(log.to_vec(), None), log);
+        let params = params_since(Some(since));
+        let second = "2026-01-02T03:04:06Z".parse().unwrap();
+        assert_eq!((params.timestamps, params.since_time), (true, Some(second)));
+        let params = params_since(None);
+        assert_eq!((params.timestamps, params.since_time), (false, None));
     }
 
     #[test]

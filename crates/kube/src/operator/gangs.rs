@@ -36,7 +36,7 @@ use trainyard_core::{
         Cluster,
         supervise::{self, GangServer, OPERATOR_PORT},
     },
-    spec::{Job, Kind},
+    spec::Job,
 };
 
 use self::registry::{Decided, Registry};
@@ -49,8 +49,6 @@ use crate::{certificate::Certificate, crd, key::JobKey, view::JobView};
 const CERTIFICATE_WITHIN: Duration = Duration::from_secs(15);
 /// How often the certificate is looked for.
 const CERTIFICATE_EVERY: Duration = Duration::from_millis(50);
-/// How long a program may take to end after its grace period: the rest of [`Limits::stop_within`].
-const STOP_WITHIN: Duration = Duration::from_secs(30);
 
 /// Gangs that restart in place.
 #[derive(Debug)]
@@ -218,55 +216,15 @@ impl Operator {
 
 /// How long each side waits for the programs of a job.
 fn limits(job: &Job) -> Limits {
-    Limits {
-        stop_within: job.settings.stop_grace.saturating_add(STOP_WITHIN),
-        start_within: job.settings.start_within,
-        ..Limits::default()
-    }
+    Limits::of(job.settings.stop_grace, job.settings.start_within)
 }
 
 /// The job of an audience, as [`supervise::audience`] makes it.
 fn audience_key(audience: &str) -> Option<JobKey> {
-    let rest = audience.strip_prefix("trainyard.dev/gangs/")?;
-    let mut parts = rest.split('/');
-    let (namespace, kind, name) = (parts.next()?, parts.next()?, parts.next()?);
-    let kind = Kind::ALL
-        .into_iter()
-        .find(|it| it.name().to_lowercase() == kind)?;
-    let whole = parts.next().is_none() && !namespace.is_empty() && !name.is_empty();
-    whole.then(|| JobKey {
+    let (namespace, kind, name) = supervise::audience_job(audience)?;
+    Some(JobKey {
         kind,
         namespace: namespace.into(),
         name: name.into(),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn audiences_are_read_as_they_are_made() {
-        for kind in [
-            Kind::PyTorch,
-            Kind::Tf,
-            Kind::Jax,
-            Kind::XgBoost,
-            Kind::Paddle,
-        ] {
-            let audience = supervise::audience("team-a", kind.name(), "llama");
-            let key = audience_key(&audience).unwrap();
-            let found = (key.kind, &*key.namespace, &*key.name);
-            assert_eq!(found, (kind, "team-a", "llama"));
-        }
-        for bad in [
-            "",
-            "trainyard.dev/gangs/n/pytorchjob/",
-            "trainyard.dev/gangs/n/pytorchjob/a/b",
-            "trainyard.dev/gangs/n/job/a",
-            "x/n/pytorchjob/a",
-        ] {
-            assert_eq!(audience_key(bad), None, "{bad}");
-        }
-    }
 }

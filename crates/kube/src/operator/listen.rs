@@ -1,5 +1,5 @@
-//! Reads the transports of the ranks of a running job from the beginning of their logs, and from the end of longer ones, until all ranks
-//! have reported.
+//! Reads the transports of the ranks of a running job from the beginning of their logs, or of what the attempt has added to them, and from the
+//! end of longer ones, until all ranks have reported.
 //!
 //! Owns which logs are read, when, and the bounds. Who wants to know and what follows is `trainyard_core::job`'s, what lines
 //! mean `trainyard_core::diagnose`'s.
@@ -10,10 +10,11 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
+use jiff::Timestamp;
 use kube::core::subresource::LogParams;
 use tokio::{sync::Semaphore, task::JoinSet, time::Instant};
 use tracing::debug;
@@ -26,7 +27,10 @@ use trainyard_core::{
     spec::Job,
 };
 
-use super::{Operator, consult::container};
+use super::{
+    Operator,
+    consult::{container, params_since, transports, written_since},
+};
 use crate::{key::JobKey, path::object_path};
 
 /// Logs that are read at once, of all jobs.
@@ -241,6 +245,8 @@ struct Log {
     ended: bool,
     /// Whether its end is read, because its beginning had no report.
     end: bool,
+    /// What was written before this is of earlier attempts, which the same pod ran.
+    since: Option<Timestamp>,
 }
 
 impl Operator {
@@ -274,6 +280,7 @@ impl Operator {
             .or_insert_with(|| AttemptLogs::new(uid, attempt, now));
         match attempt_logs.turn(now) {
             Turn::Now => {
+                let since = observed.status.trainyard.in_place_since();
                 let store = self.state.store();
                 let logs: Vec<Log> = pods
                     .by_ref()
@@ -286,6 +293,7 @@ impl Operator {
                             container: container(job, pod).map(str::to_owned),
                             ended: pod.phase != PodPhase::Running,
                             end: attempt_logs.full.contains(&pod.uid),
+                            since,
                         })
                     })
                     .collect();
@@ -342,7 +350,7 @@ impl Operator {
             container: log.container,
             tail_lines,
             limit_bytes: i64::try_from(most).ok(),
-            ..LogParams::default()
+            ..params_since(log.since)
         };
         let path = object_path(namespace, "pods");
         let read = self.caller.log(&path, &log.pod, &params, most);
@@ -359,9 +367,10 @@ impl Operator {
             (false, true) => Part::Beginning,
             (false, false) => Part::All,
         };
+        let bytes = written_since(bytes, log.since);
         let _search = self.listening.searches.acquire().await.ok()?;
-        let (consultation, pod) = (Arc::clone(&self.consultation), log.pod);
-        let search = tokio::task::spawn_blocking(move || consultation.transports(&pod, &bytes));
+        let pod = log.pod;
+        let search = tokio::task::spawn_blocking(move || transports(&pod, &bytes));
         Some(Read {
             uid: log.uid,
             ranks: search.await.ok()?,

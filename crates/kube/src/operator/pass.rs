@@ -214,11 +214,6 @@ impl Operator {
         let decision = job::decide(&job, &observed, now);
         let attempt = decision.status.trainyard.attempt;
         if attempt != observed.status.trainyard.attempt {
-            if decision.status.trainyard.barrier.is_some() {
-                // Its pods have logs already, and what they hold until now is of the attempt before.
-                self.state
-                    .remember(key, |memory| memory.in_place = Some((attempt, now)));
-            }
             self.begin_progress_of(key, uid, attempt);
         }
         if decision.status.trainyard.fabric != observed.status.trainyard.fabric {

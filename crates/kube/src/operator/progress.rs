@@ -166,7 +166,7 @@ impl Operator {
             uid,
             attempt,
         };
-        let since = self.state.in_place_since(key, &observed.status);
+        let since = observed.status.trainyard.in_place_since();
         state.follow(key, enrolled, pods, job, observed, since);
         if self.reads_progress() {
             state.rota.enroll(key, enrolled, now);
@@ -240,7 +240,7 @@ impl Operator {
         };
         let running = observed.pods.iter().filter(|pod| runs(pod, attempt));
         let running = running.map(to_read).collect();
-        let since = self.state.in_place_since(key, &observed.status);
+        let since = observed.status.trainyard.in_place_since();
         state.follow(key, enrolled, running, job, observed, since);
         state.rota.enroll(key, enrolled, now);
         let (order, at) = state.rota.choose_last(key, &ended, now)?;

@@ -176,7 +176,7 @@ impl Tokens {
             senders.believe(pod, hash, now + claims.lasts(), now);
             Ok(())
         } else {
-            senders.refuse(pod, now);
+            senders.refuse(pod, hash, now);
             Err(TokenError::Forbidden)
         }
     }

@@ -115,7 +115,8 @@ impl Room {
         }
     }
 
-    fn try_enter(self: &Arc<Self>, address: IpAddr) -> Option<Place> {
+    /// Lets a connection in, unless the requests of all others are worked on.
+    pub(crate) fn try_enter(self: &Arc<Self>, address: IpAddr) -> Option<Place> {
         let mut state = self.state();
         if state.open.len() >= self.size.connections {
             let largest = state.address_with_most_connections(self.size.connections);

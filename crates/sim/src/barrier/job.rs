@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use jiff::Timestamp;
 use trainyard_core::{
-    barrier::{NewPodsReason, Phase},
+    barrier::{NewPodsReason, Outcome, Phase},
     job::{
         self, Decision, Exit, IndexSet, NodeHealth, Observed, ObservedPod, PodPhase, SeenGang,
         Supervised,
@@ -182,23 +182,20 @@ impl World {
     }
 }
 
-/// Why a barrier ended in new pods, by its event.
+/// Why a barrier ended in new pods.
 fn new_pods_for(decision: &Decision) -> Option<Mark> {
-    let bound = limits().start_within;
-    let reasons = [
-        (NewPodsReason::LeaderLost, Mark::LeaderLost),
-        (NewPodsReason::LeaderSilent, Mark::LeaderSilent),
-        (NewPodsReason::NobodyKept, Mark::NobodyKept),
-        (NewPodsReason::TooLong { bound }, Mark::TooLong),
-        (NewPodsReason::Resized, Mark::ResizedInside),
-    ];
-    let says = |reason: &NewPodsReason| {
-        let words = reason.to_string();
-        let mut events = decision.events.iter();
-        events.any(|event| event.message.contains(&words))
+    let outcome = decision.gang.as_ref()?.outcome.as_ref()?;
+    let Outcome::NewPods { reason, .. } = outcome else {
+        return None;
     };
-    let found = reasons.into_iter().find(|(reason, _)| says(reason));
-    found.map(|(_, mark)| mark)
+    match reason {
+        NewPodsReason::LeaderLost => Some(Mark::LeaderLost),
+        NewPodsReason::LeaderSilent => Some(Mark::LeaderSilent),
+        NewPodsReason::NobodyKept => Some(Mark::NobodyKept),
+        NewPodsReason::TooLong { .. } => Some(Mark::TooLong),
+        NewPodsReason::Resized => Some(Mark::ResizedInside),
+        _ => None,
+    }
 }
 
 /// How much a write charges to the failure budgets.

@@ -139,7 +139,7 @@ impl Coordinator {
             } else {
                 NewPodsReason::LeaderSilent
             };
-            return new_pods(seen, barrier, reason, step);
+            return new_pods(seen, reason, step);
         }
         for slot in step.waiting.iter() {
             if let Some(uid) = roster.get(slot) {

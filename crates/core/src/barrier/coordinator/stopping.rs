@@ -70,11 +70,11 @@ impl Coordinator {
             } else {
                 NewPodsReason::NobodyKept
             };
-            return new_pods(seen, barrier, reason, step);
+            return new_pods(seen, reason, step);
         }
         if !all_stopped && !leads {
             // Nobody can report that the others have stopped.
-            return new_pods(seen, barrier, NewPodsReason::LeaderLost, step);
+            return new_pods(seen, NewPodsReason::LeaderLost, step);
         }
         if all_stopped {
             let next = attempt.saturating_add(1);
@@ -82,7 +82,6 @@ impl Coordinator {
                 attempt: next,
                 barrier: Some(record(Phase::Preparing, next, &SlotSet::default())),
             });
-            step.charge = true;
             step.wake_at = None;
             return;
         }

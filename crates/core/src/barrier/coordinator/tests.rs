@@ -131,7 +131,7 @@ fn whole_restart_in_order() {
 
     let step = gang.step(4);
     let stored = step.store.expect("all have stopped");
-    assert!(step.charge && step.relabel.is_empty() && step.outcome.is_none());
+    assert!(step.relabel.is_empty() && step.outcome.is_none());
     assert_eq!(stored.attempt, 2);
     let barrier = stored.barrier.as_ref().expect("it is prepared");
     assert_eq!((barrier.phase, barrier.spent), (Phase::Preparing, at(4)));
@@ -161,7 +161,6 @@ fn whole_restart_in_order() {
     let step = gang.step(8);
     assert_eq!(command(&step), Some(Command::Go { attempt: 2 }));
     assert_eq!(step.outcome, Some(Outcome::Go { attempt: 2 }));
-    assert!(!step.charge, "it was charged with the attempt");
     gang.stored = step.store.expect("the barrier is over");
     assert_eq!(gang.stored.barrier, None);
     assert_eq!(command(&gang.step(9)), None, "Go was sent");
@@ -289,20 +288,19 @@ fn ends_in_new_pods_or_none() {
         change(&mut gang);
         let step = gang.step(now);
         assert_eq!(reason(&step), Some((2, &want)), "{name}");
-        assert!(step.charge, "{name}");
     }
-    // An attempt that was prepared is left, and not charged again.
+    // An attempt that was prepared is left.
     let mut gang = Gang::preparing(2);
     gang.wish = Wish::Resize;
     let step = gang.step(1);
-    assert_eq!((reason(&step), step.charge), (Some((3, &resized)), false));
+    assert_eq!(reason(&step), Some((3, &resized)));
     for wish in [Wish::Suspend, Wish::Delete, Wish::Fail] {
         for mut gang in [Gang::stopping(), Gang::preparing(2)] {
             gang.wish = wish;
             let step = gang.step(1);
             assert_eq!(step.outcome, Some(Outcome::NoPods { wish }));
             assert!(step.store.is_some_and(|stored| stored.barrier.is_none()));
-            assert!(!step.charge && step.send.is_none());
+            assert!(step.send.is_none());
         }
     }
 }

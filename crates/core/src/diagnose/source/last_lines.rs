@@ -2,7 +2,7 @@
 //! failed, whatever the error says.
 
 use super::{Line, MAX_LINE, Part, Rules, SHORT_LINES, Source, Stage, Trace, line};
-use crate::progress::LineReader;
+use crate::progress::{self, LineReader};
 
 /// Bytes at the end of a log that are kept.
 const KEPT: usize = 2 << 10;
@@ -71,7 +71,7 @@ impl Source {
                 .find(|part| !part.is_empty());
             let line = line::read(part.unwrap_or(raw), &mut scratch);
             if !self.rules(rules, &line, *number, None)
-                && let Some(text) = line::after_bar(line.text)
+                && let Some(text) = progress::text_after_bar(line.text)
             {
                 self.rules(rules, &Line { text, ..line }, *number, None);
             }
@@ -90,7 +90,7 @@ impl Source {
             let part = parts.find(|part| !part.is_empty())?;
             let mut scratch = Vec::new();
             let line = line::read(part, &mut scratch);
-            let text = line::after_bar(line.text).unwrap_or(line.text);
+            let text = progress::text_after_bar(line.text).unwrap_or(line.text);
             let number = self.lines.checked_sub(after)?;
             text.starts_with(b"^C").then(|| (number, text.to_vec()))
         });

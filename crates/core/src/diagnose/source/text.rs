@@ -95,7 +95,7 @@ pub(super) fn lossy(bytes: &[u8]) -> String {
 }
 
 /// The text of a line without control characters, safe to print to a terminal.
-pub(super) fn shown(text: &[u8]) -> String {
+pub(in crate::diagnose) fn shown(text: &[u8]) -> String {
     let cut = text.get(..text.len().min(MAX_TEXT)).unwrap_or(text);
     let mut shown: String = String::from_utf8_lossy(cut.trim_ascii_end())
         .chars()

@@ -32,6 +32,26 @@ fn healthy_needs_a_sign_of_health() {
             "healthy",
         ),
         (
+            "a value that is written while it runs, too",
+            "loading the data\nprecision: 0.5\nloading the data\n",
+            "inconclusive",
+        ),
+        (
+            "a table at the end",
+            "loading the data\n***** eval metrics *****\n  eval_accuracy = 0.5\n",
+            "healthy",
+        ),
+        (
+            "results that were saved",
+            "loading the data\nResults saved to out.json\n",
+            "healthy",
+        ),
+        (
+            "an error, and a value behind it",
+            "loading the data\nCUDA out of memory. Tried to allocate 2.00 GiB\nprecision: 0.5\n",
+            "cuda_oom",
+        ),
+        (
             "a start of NCCL",
             "n:7:9 [2] NCCL INFO comm 0x1 rank 2 nranks 4 cudaDev 2 busId 1 - Init COMPLETE\n",
             "healthy",

@@ -3,7 +3,7 @@
 use crate::{
     barrier::{
         EXIT_CANNOT_STOP, EndedMember, FailureFacts, FailureKind, FailurePlace, NewPodsReason,
-        RestartWay, Step, TemplateChange, choose,
+        RestartWay, Step, choose,
     },
     job::{
         Cause, NodeHealth, Observed, ObservedPod, PodPhase, SeenGang, cause::Failure, pass::Pass,
@@ -65,26 +65,22 @@ pub(in crate::job) fn way(pass: &Pass<'_>, failure: &Failure) -> Option<RestartW
     let record = &pass.status.trainyard;
     let attempt = record.attempt;
     let last = record.last_failure.as_ref();
-    let earlier: Vec<FailurePlace> = last
-        .and_then(|last| {
-            let slot = slot_named(pass.job, &last.pod)?;
-            let attempt = last.attempt;
-            Some(FailurePlace { attempt, slot })
-        })
-        .into_iter()
-        .collect();
+    let before = last.and_then(|last| {
+        let slot = slot_named(pass.job, &last.pod)?;
+        let attempt = last.attempt;
+        Some(FailurePlace { attempt, slot })
+    });
     let facts = FailureFacts {
         restart_in: pass.job.settings.restart_in,
-        unsupervised: None,
         leader_connected: gang.leader_connected,
         kind: kind(pass.observed, failure),
         place: FailurePlace {
             attempt,
             slot: failure.slot,
         },
-        earlier: &earlier,
+        before,
         unwell_node: unwell_node(pass.observed),
-        template: template_change(pass),
+        template_changed: template_changed(pass),
     };
     Some(match choose(&facts) {
         RestartWay::InPlace => {
@@ -136,11 +132,10 @@ fn unwell_node(observed: &Observed) -> Option<&str> {
     })
 }
 
-fn template_change(pass: &Pass<'_>) -> TemplateChange {
-    match &pass.status.trainyard.pod_template {
-        Some(then) if *then != template_digest(pass.job) => TemplateChange::More,
-        _ => TemplateChange::None,
-    }
+/// Whether the pods are not those of the templates as they are now. Where no digest is stored, nothing shows that they are.
+fn template_changed(pass: &Pass<'_>) -> bool {
+    let stored = pass.status.trainyard.pod_template.as_deref();
+    stored != Some(&template_digest(pass.job))
 }
 
 /// What the user has changed since the barrier began, where that needs new pods.
@@ -149,7 +144,7 @@ pub(super) fn overtaken(pass: &Pass<'_>) -> Option<NewPodsReason> {
     if asked.is_some() && *asked != pass.status.trainyard.restart {
         return Some(NewPodsReason::Asked);
     }
-    (template_change(pass) == TemplateChange::More).then_some(NewPodsReason::TemplateChanged)
+    template_changed(pass).then_some(NewPodsReason::TemplateChanged)
 }
 
 /// A short hash of the pod templates (FNV-1a), by which a change of them is noticed. Users change only their own jobs, so nobody gains by a

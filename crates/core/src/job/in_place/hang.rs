@@ -1,17 +1,24 @@
 //! A hang, or a loss that stays NaN, that the watch of the leader reported: the verdict on the attempt that it ends.
 
-use std::sync::LazyLock;
-
 use crate::{
     account::Account,
     barrier::HangReport,
-    diagnose::{Confidence, Depth, Retry, Rules, VerdictSummary},
+    diagnose::{self, Confidence, Depth, Retry, Rules, VerdictSummary},
     job::{Observed, SeenGang, verdict::NAN_LOSS},
     spec::{Job, OnNan, WatchMode},
 };
 
 /// Characters of the sentence that are kept; the status is written to the API server.
 const MAX_CHARS: usize = 400;
+/// The labels of the watch for which a gang restarts. The report comes from a pod of the user: no other label is stored or shown.
+const LABELS: [&str; 6] = [
+    "hang_all_alike",
+    "hang_cpu_side",
+    "hang_disk_wait",
+    "hang_in_collective",
+    "hang_stopped",
+    NAN_LOSS,
+];
 
 /// What is observed, with the hang as the doctor's verdict; nothing where there is none. Its log shows nothing of it, so what else was concluded
 /// about the attempt does not count.
@@ -32,6 +39,10 @@ pub(in crate::job) fn with_hang(job: &Job, observed: &Observed) -> Option<Observ
 
 /// Whether the job is to be restarted for what was found.
 pub(super) fn acts_on(job: &Job, hang: &HangReport) -> bool {
+    let is_member = hang.slot.index < job.role_replicas(hang.slot.role);
+    if !is_member || !LABELS.contains(&hang.label.as_str()) {
+        return false;
+    }
     if hang.label == NAN_LOSS {
         job.settings.on_nan != OnNan::Report
     } else {
@@ -39,16 +50,14 @@ pub(super) fn acts_on(job: &Job, hang: &HangReport) -> bool {
     }
 }
 
-/// Which failure budget it counts against, whether a retry helps and what to do are those of the label. The report comes from a pod of the
-/// user, so a label that no rule has counts against the user.
+/// Which failure budget it counts against, whether a retry helps and what to do are those of the label.
 fn verdict(hang: &HangReport) -> VerdictSummary {
-    // Compiled in, and costly to read: once is enough.
-    static RULES: LazyLock<Rules> = LazyLock::new(Rules::builtin);
-    let label = RULES.label(&hang.label);
+    let label = Rules::shared().label(&hang.label);
+    let sentence = diagnose::shown(&hang.sentence);
     VerdictSummary {
         attempt: hang.attempt,
         label: hang.label.clone(),
-        sentence: hang.sentence.chars().take(MAX_CHARS).collect(),
+        sentence: sentence.chars().take(MAX_CHARS).collect(),
         ranks: hang.rank.into_iter().collect(),
         nodes: Vec::new(),
         account: label.map_or(Account::User, |label| label.account),

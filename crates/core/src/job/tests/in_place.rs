@@ -1,5 +1,7 @@
 //! Restarts in place, with members that report what they are asked for.
 
+mod answers;
+
 use std::time::Duration;
 
 use super::*;
@@ -387,7 +389,7 @@ fn permanent_exit_code_fails_the_job_and_keeps_its_log() {
 #[test]
 fn what_ends_a_barrier() {
     type Change = fn(&mut Gang);
-    let cases: [(&str, u32, ConditionType, Change); 7] = [
+    let cases: [(&str, u32, ConditionType, Change); 8] = [
         ("suspended", 1, ConditionType::Suspended, |gang| {
             gang.world.job.run_policy.suspend = true;
         }),
@@ -409,6 +411,10 @@ fn what_ends_a_barrier() {
         ("too long", 2, ConditionType::Restarting, |gang| {
             gang.clock += Duration::from_hours(1);
         }),
+        ("evicted", 2, ConditionType::Restarting, |gang| {
+            gang.world.observed.status.trainyard.gang = GangPhase::Whole;
+            gang.world.observed.seating = Seating::Evicted("for `b`".to_owned());
+        }),
         ("asked to restart", 2, ConditionType::Restarting, |gang| {
             gang.world.job.settings.restart = Some("now".to_owned());
         }),
@@ -428,7 +434,11 @@ fn what_ends_a_barrier() {
         gang.pass();
         assert_eq!(gang.record().barrier, None, "{name}");
         assert_eq!(gang.record().attempt, attempt, "{name}");
-        assert_eq!(gang.record().spent.user, 1, "{name}: charged once");
+        let charged = Spent {
+            user: 1,
+            ..Spent::default()
+        };
+        assert_eq!(gang.record().spent, charged, "{name}: charged once");
         assert!(gang.holds(condition), "{name}");
     }
 }
@@ -571,6 +581,11 @@ fn barrier_that_was_passed_over_is_dropped() {
     gang.pass();
     assert_eq!(gang.record().barrier, None);
     assert_eq!(gang.record().attempt, 2);
+    let command = gang.command();
+    assert!(
+        !matches!(command, Some(Command::Prepare { .. })),
+        "programs run: {command:?}"
+    );
 }
 
 /// A pod that replaces a lost one and was created without a seat gets the seat that is given later.

@@ -7,6 +7,7 @@ use super::{
 use crate::{
     diagnose::{Rules, VerdictSummary},
     job::no_progress,
+    progress::Figure,
 };
 
 /// What an attempt reaches and why it ends.
@@ -98,7 +99,11 @@ fn attempts_without_progress_end_a_job() {
         world.run_all();
         for (at_attempt, (step, verdict)) in attempts.iter().enumerate() {
             let attempt = world.observed.status.trainyard.attempt;
-            world.observed.progress = step.map(|step| Progress::new(attempt, step, at(world.now)));
+            world.observed.progress = step.map(|step| Progress {
+                // All but the first begin at a checkpoint.
+                first_step: Some(if attempt == 1 { 0 } else { 50 }),
+                ..Progress::new(attempt, step, at(world.now))
+            });
             fail(&mut world, 1, verdict.clone());
             let last = at_attempt + 1 == attempts.len();
             let ends = last && want.is_some();
@@ -125,6 +130,96 @@ fn attempts_without_progress_end_a_job() {
         assert_eq!(label.retry, verdict.retry);
         let message = &world.observed.status.conditions.last().unwrap().message;
         assert!(message.contains(want), "{name}: {message}");
+    }
+}
+
+/// First step, last step and epoch of an attempt.
+type Reached = (Option<u64>, u64, Option<f64>);
+
+#[test]
+fn jobs_that_may_have_progressed_go_on() {
+    type Case = (&'static str, Option<u32>, fn(u32) -> Reached, Option<u32>);
+    // Steps are a function of the attempt, from 1; the last column is the attempt after which the job fails.
+    let cases: [Case; 10] = [
+        (
+            "resumed",
+            None,
+            |n| (Some(u64::from(n > 1) * 90), 100, None),
+            Some(4),
+        ),
+        (
+            "counted in each attempt",
+            None,
+            |_| (Some(0), 100, None),
+            None,
+        ),
+        (
+            "counted in each attempt, less each time",
+            None,
+            |n| (Some(1), 1_000 - u64::from(n), None),
+            None,
+        ),
+        (
+            "counted in each attempt, written now and then",
+            None,
+            |n| (Some(30 + u64::from(n)), 100, None),
+            None,
+        ),
+        (
+            "the beginning is not known",
+            None,
+            |n| ((n == 1).then_some(0), 100, None),
+            None,
+        ),
+        ("set by the user", Some(3), |_| (None, 100, None), Some(4)),
+        (
+            "a later epoch",
+            Some(3),
+            |n| (Some(0), 100 - u64::from(n), Some(f64::from(n))),
+            None,
+        ),
+        (
+            "later in the same epoch",
+            None,
+            |n| (Some(u64::from(n > 1) * 50), 100 - u64::from(n), Some(2.0)),
+            None,
+        ),
+        (
+            "the same part of an epoch",
+            None,
+            |n| (Some(u64::from(n > 1) * 50), 100, Some(2.5)),
+            Some(4),
+        ),
+        (
+            "an earlier epoch",
+            None,
+            |n| {
+                let epoch = if n == 1 { 5.0 } else { 4.0 };
+                (Some(u64::from(n > 1) * 50), 100, Some(epoch))
+            },
+            Some(4),
+        ),
+    ];
+    for (name, limit, reached, fails_after) in cases {
+        let mut job = policy(job(Kind::PyTorch), RestartPolicy::OnFailure);
+        job.settings.no_progress = limit;
+        let mut world = World::new(job);
+        world.run_all();
+        for attempt in 1..=6 {
+            let (first_step, step, epoch) = reached(attempt);
+            world.observed.progress = Some(Progress {
+                first_step,
+                epoch: epoch.map(Figure),
+                ..Progress::new(attempt, step, at(world.now))
+            });
+            fail(&mut world, 1, None);
+            let failed = world.state() == "Failed";
+            assert_eq!(failed, fails_after == Some(attempt), "{name}: {attempt}");
+            if failed {
+                break;
+            }
+            again(&mut world);
+        }
     }
 }
 

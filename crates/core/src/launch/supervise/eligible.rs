@@ -6,13 +6,30 @@ use super::{FILES_FOLDER, FILES_VOLUME};
 use crate::{
     barrier::MAX_MEMBERS,
     launch::{Cluster, agent},
-    spec::{Job, RestartScope, Supervise, leading_slot},
+    spec::{Job, Kind, RestartScope, Supervise, leading_slot},
 };
+
+/// Where files of a stopped program are deleted.
+const SHARED_MEMORY: &str = "/dev/shm";
+/// What every [`audience`] begins with.
+const AUDIENCE: &str = "trainyard.dev/gangs/";
 
 /// The audience of the token with which the leader of a gang connects to the operator. `kind` is the name of the kind, such as `PyTorchJob`.
 pub fn audience(namespace: &str, kind: &str, name: &str) -> String {
     let kind = kind.to_lowercase();
-    format!("trainyard.dev/gangs/{namespace}/{kind}/{name}")
+    format!("{AUDIENCE}{namespace}/{kind}/{name}")
+}
+
+/// Namespace, kind and name of the job of an [`audience`].
+pub fn audience_job(audience: &str) -> Option<(&str, Kind, &str)> {
+    let rest = audience.strip_prefix(AUDIENCE)?;
+    let mut parts = rest.split('/');
+    let (namespace, kind, name) = (parts.next()?, parts.next()?, parts.next()?);
+    let kind = Kind::ALL
+        .into_iter()
+        .find(|it| it.name().to_lowercase() == kind)?;
+    let whole = parts.next().is_none() && !namespace.is_empty() && !name.is_empty();
+    whole.then_some((namespace, kind, name))
 }
 
 /// Why the pods of `job` get no supervisor, in a sentence without a full stop; nothing where they get one.
@@ -85,9 +102,13 @@ fn of_container(container: &Container) -> Option<String> {
             "has no `command` in container `{name}`, so what it runs is known only to its image"
         ));
     }
-    if container.liveness_probe.is_some() {
+    let probes = [
+        ("livenessProbe", &container.liveness_probe),
+        ("startupProbe", &container.startup_probe),
+    ];
+    if let Some((probe, _)) = probes.iter().find(|(_, probe)| probe.is_some()) {
         return Some(format!(
-            "has a `livenessProbe` in container `{name}`, which would end it while programs are stopped"
+            "has a `{probe}` in container `{name}`, which would end it while programs are stopped"
         ));
     }
     let interactive = container.stdin == Some(true) || container.tty == Some(true);
@@ -102,6 +123,11 @@ fn of_pod(pod: &PodSpec, container: &Container) -> Option<String> {
         let why = "uses the shared memory of its node (`hostIPC`), which is cleaned when a program is stopped";
         return Some(why.to_owned());
     }
+    if let Some(volume) = foreign_shared_memory(pod, container) {
+        return Some(format!(
+            "mounts volume `{volume}`, which is no `emptyDir`, at `{SHARED_MEMORY}`, where files are deleted when a program is stopped"
+        ));
+    }
     let mut volumes = pod.volumes.iter().flatten();
     let taken = [agent::PROGRAM_VOLUME, agent::IDENTITY_VOLUME, FILES_VOLUME];
     if let Some(volume) = volumes.find(|volume| taken.contains(&volume.name.as_str())) {
@@ -114,4 +140,15 @@ fn of_pod(pod: &PodSpec, container: &Container) -> Option<String> {
         "mounts a volume of its own at `{}`",
         mounted.mount_path
     ))
+}
+
+/// The volume at [`SHARED_MEMORY`] that others may have files in: only an `emptyDir` is the pod's own.
+fn foreign_shared_memory<'a>(pod: &'a PodSpec, container: &'a Container) -> Option<&'a str> {
+    let mut mounts = container.volume_mounts.iter().flatten();
+    let mount = mounts.find(|mount| mount.mount_path.trim_end_matches('/') == SHARED_MEMORY)?;
+    let mounted = mount.name.as_str();
+    let mut volumes = pod.volumes.iter().flatten();
+    let volume = volumes.find(|volume| volume.name == mounted);
+    let own = volume.is_some_and(|volume| volume.empty_dir.is_some());
+    (!own).then_some(mounted)
 }

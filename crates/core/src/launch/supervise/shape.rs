@@ -121,6 +121,7 @@ impl<'a> Supervision<'a> {
             leader: format!("{leader}.{}.svc:{PORT}", job.namespace),
             operator,
             start_within_ms: milliseconds(settings.start_within),
+            stop_grace_ms: milliseconds(settings.stop_grace),
             ranks: ranks(job, slot),
             watch: SupervisedWatch {
                 mode: settings.watch,

@@ -1,19 +1,24 @@
 //! Pods with a supervisor, and jobs that get none.
 
-use k8s_openapi::api::core::v1::{Container, Pod, PodOS, PodSpec, Volume, VolumeMount};
+use k8s_openapi::api::core::v1::{
+    Container, EmptyDirVolumeSource, Pod, PodOS, PodSpec, Probe, Volume, VolumeMount,
+};
 use serde_json::{Value, json};
 
 use super::{
-    build::{Build, job},
+    build::{Build, bounds, job},
     env_of, golden,
 };
 use crate::{
     job::SharedInputs,
     launch::{
         AgentIdentity, Cluster, Keys, LaunchedPod, NetworkPolicyMode, Object, Plan, shared,
-        supervise::{GangServer, SuperviseSettings, SupervisedRanks, leading_slot, obstacle},
+        supervise::{
+            GangServer, SuperviseSettings, SupervisedRanks, audience, audience_job, leading_slot,
+            obstacle,
+        },
     },
-    spec::{Compat, Job, Kind, OnNan, RestartScope, Role, Slot, Supervise, annotation},
+    spec::{Compat, Framework, Job, Kind, OnNan, RestartScope, Role, Slot, Supervise, annotation},
 };
 
 const PEM: &str = "-----BEGIN CERTIFICATE-----\n";
@@ -202,7 +207,7 @@ fn shared_objects_of_a_gang() {
 fn obstacles() {
     type Change = fn(&mut Job, &mut Cluster);
     type ChangeContainer = fn(&mut Container);
-    let cases: [(&str, Change); 10] = [
+    let cases: [(&str, Change); 12] = [
         ("`--gang-bind` is not set", |_, cluster| cluster.gang = None),
         ("`--agent-image` is not set", |_, cluster| {
             cluster.agent_image = None;
@@ -218,6 +223,15 @@ fn obstacles() {
         }),
         ("restart alone", |job, _| {
             job.settings.restart_scope = Some(RestartScope::Pod);
+        }),
+        ("the job is elastic", |job, _| {
+            job.settings.restart_scope = Some(RestartScope::Gang);
+            if let Framework::PyTorch(own) = &mut job.framework {
+                own.elastic = Some(bounds(1, 3));
+            }
+        }),
+        ("the shared memory of its node (`hostIPC`)", |job, _| {
+            change(job, Role::Worker, |spec| spec.host_ipc = Some(true));
         }),
         ("the job has no uid", |job, _| job.uid = None),
         ("16384 is the most", |job, _| {
@@ -243,10 +257,23 @@ fn obstacles() {
         let why = obstacle(&job, &cluster).unwrap_or_default();
         assert!(why.contains(words), "{words}: {why}");
     }
-    let containers: [(&str, ChangeContainer); 3] = [
+    let containers: [(&str, ChangeContainer); 6] = [
         ("has no `command` in container `pytorch`", |container| {
             container.command = None;
         }),
+        (
+            "has a `livenessProbe` in container `pytorch`",
+            |container| {
+                container.liveness_probe = Some(Probe::default());
+            },
+        ),
+        ("has a `startupProbe` in container `pytorch`", |container| {
+            container.startup_probe = Some(Probe::default());
+        }),
+        (
+            "mounts volume `shm`, which is no `emptyDir`, at `/dev/shm`",
+            |container| container.volume_mounts = Some(vec![shared_memory()]),
+        ),
         ("sets `stdin` or `tty`", |container| {
             container.tty = Some(true);
         }),
@@ -298,4 +325,53 @@ fn pods_carry_on_nan() {
 fn change(job: &mut Job, role: Role, change: fn(&mut PodSpec)) {
     let template = &mut job.roles.get_mut(&role).unwrap().template;
     change(template.spec.get_or_insert_default());
+}
+
+fn shared_memory() -> VolumeMount {
+    VolumeMount {
+        name: "shm".to_owned(),
+        mount_path: "/dev/shm".to_owned(),
+        ..VolumeMount::default()
+    }
+}
+
+#[test]
+fn shared_memory_of_the_pod_itself_is_no_obstacle() {
+    let mut own = gang()
+        .container(Role::Worker, |container| {
+            container.volume_mounts = Some(vec![shared_memory()]);
+        })
+        .done();
+    assert!(obstacle(&own, &cluster()).is_some(), "an unknown volume");
+    change(&mut own, Role::Worker, |spec| {
+        spec.volumes = Some(vec![Volume {
+            name: "shm".to_owned(),
+            empty_dir: Some(EmptyDirVolumeSource::default()),
+            ..Volume::default()
+        }]);
+    });
+    assert_eq!(obstacle(&own, &cluster()), None);
+}
+
+#[test]
+fn audiences_are_read_as_they_are_made() {
+    for kind in [
+        Kind::PyTorch,
+        Kind::Tf,
+        Kind::Jax,
+        Kind::XgBoost,
+        Kind::Paddle,
+    ] {
+        let made = audience("team-a", kind.name(), "llama");
+        assert_eq!(audience_job(&made), Some(("team-a", kind, "llama")));
+    }
+    for bad in [
+        "",
+        "trainyard.dev/gangs/n/pytorchjob/",
+        "trainyard.dev/gangs/n/pytorchjob/a/b",
+        "trainyard.dev/gangs/n/job/a",
+        "x/n/pytorchjob/a",
+    ] {
+        assert_eq!(audience_job(bad), None, "{bad}");
+    }
 }

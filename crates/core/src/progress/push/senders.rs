@@ -5,8 +5,8 @@
 //!
 //! # Guarantees
 //!
-//! - At most [`REVIEWS_A_SECOND`] tokens are checked in a second over time, and of one pod none for [`AFTER_BAD`] after a bad one:
-//!   a pod that sends bad tokens does not block other pods.
+//! - At most [`REVIEWS_A_SECOND`] tokens are checked in a second over time, of all pods, and of one pod [`POD_REVIEWS_A_SECOND`]. A bad token is not
+//!   checked again for [`AFTER_BAD`]. Anybody may send a token that names a pod: what is bad about it is the token's, not the pod's.
 //! - A token is believed until its own end, and at most for [`BELIEVED`].
 //! - One pod has one token that is believed, and at most [`PODS`] pods are remembered. No token is.
 
@@ -21,8 +21,14 @@ const BELIEVED: Duration = Duration::from_mins(5);
 const REVIEWS_A_SECOND: u32 = 20;
 /// …and how many at once after a quiet time.
 const REVIEWS_BURST: u32 = 40;
-/// After a bad token, no other token of that pod is checked for this long.
+/// Tokens that name one pod and are checked in a second, over time: whoever sends bad ones in its name blocks no other pod…
+const POD_REVIEWS_A_SECOND: u32 = 1;
+/// …and how many at once after a quiet time.
+const POD_REVIEWS_BURST: u32 = 5;
+/// A bad token is not checked again for this long.
 const AFTER_BAD: Duration = Duration::from_secs(5);
+/// Bad tokens of one pod that are remembered: as many as are checked meanwhile.
+const BAD_TOKENS: usize = 10;
 /// Updates of one pod in a second, over time. Clients send one every 5 s, and some more at the start and at the end.
 pub const UPDATES_A_SECOND: u32 = 1;
 const UPDATES_BURST: u32 = 5;
@@ -51,15 +57,17 @@ pub struct Senders {
 struct Sender {
     /// The token that is believed, and until when.
     token: Option<(Digest, Duration)>,
-    /// No token is checked before this.
-    not_before: Duration,
+    /// Tokens that were found bad, and until when they are not checked again.
+    bad: Vec<(Digest, Duration)>,
+    reviews: Rate,
     updates: Rate,
 }
 
 impl Sender {
     fn matters_until(&self) -> Duration {
         let believed = self.token.map_or(Duration::ZERO, |(_, until)| until);
-        believed.max(self.not_before)
+        let bad = self.bad.iter().map(|(_, until)| *until).max();
+        believed.max(bad.unwrap_or_default())
     }
 }
 
@@ -73,9 +81,15 @@ impl Senders {
             {
                 return Judgement::Known;
             }
-            if now < sender.not_before {
+            let mut bad = sender.bad.iter();
+            if bad.any(|(bad, until)| bad == token && now < *until) {
                 return Judgement::Later;
             }
+        }
+        let every = Duration::from_secs(1) / POD_REVIEWS_A_SECOND;
+        let reviews = &mut self.sender(pod, now).reviews;
+        if !reviews.takes(every, POD_REVIEWS_BURST, now) {
+            return Judgement::Later;
         }
         let every = Duration::from_secs(1) / REVIEWS_A_SECOND;
         if self.reviews.takes(every, REVIEWS_BURST, now) {
@@ -89,12 +103,16 @@ impl Senders {
     pub fn believe(&mut self, pod: &str, token: Digest, ends: Duration, now: Duration) {
         let sender = self.sender(pod, now);
         sender.token = Some((token, ends.min(now + BELIEVED)));
-        sender.not_before = Duration::ZERO;
     }
 
-    /// The token is bad. One that is believed stays so.
-    pub fn refuse(&mut self, pod: &str, now: Duration) {
-        self.sender(pod, now).not_before = now + AFTER_BAD;
+    /// The token is bad. One that is believed stays so, and another one is checked.
+    pub fn refuse(&mut self, pod: &str, token: Digest, now: Duration) {
+        let bad = &mut self.sender(pod, now).bad;
+        bad.retain(|(known, until)| *known != token && now < *until);
+        if bad.len() >= BAD_TOKENS {
+            bad.remove(0);
+        }
+        bad.push((token, now + AFTER_BAD));
     }
 
     /// Whether a pod whose token is good may send an update now.
@@ -174,12 +192,37 @@ mod tests {
         for second in 1..200 {
             let now = seconds(second);
             if senders.judge("a", &BAD, now) == Judgement::Check {
-                senders.refuse("a", now);
+                senders.refuse("a", BAD, now);
                 assert_eq!(senders.judge("a", &BAD, now), Judgement::Later);
             }
             assert_eq!(senders.judge("a", &GOOD, now), Judgement::Known);
             assert_eq!(senders.judge("b", &GOOD, now), Judgement::Check);
         }
+    }
+
+    #[test]
+    fn bad_tokens_in_the_name_of_a_pod_do_not_block_its_own() {
+        let mut senders = Senders::default();
+        assert_eq!(senders.judge("a", &BAD, seconds(0)), Judgement::Check);
+        senders.refuse("a", BAD, seconds(0));
+        assert_eq!(senders.judge("a", &BAD, seconds(1)), Judgement::Later);
+        assert_eq!(senders.judge("a", &GOOD, seconds(1)), Judgement::Check);
+        senders.believe("a", GOOD, seconds(3_600), seconds(1));
+        assert_eq!(senders.judge("a", &BAD, seconds(4)), Judgement::Later);
+        assert_eq!(senders.judge("a", &BAD, seconds(5)), Judgement::Check);
+        // Whoever makes a new one each time is limited, and other pods are not.
+        let mut checked = 0;
+        for number in 0..200_u8 {
+            let now = seconds(100) + Duration::from_millis(u64::from(number) * 10);
+            let token = [number; 32];
+            if senders.judge("b", &token, now) == Judgement::Check {
+                senders.refuse("b", token, now);
+                checked += 1;
+            }
+            assert!(senders.pods["b"].bad.len() <= BAD_TOKENS);
+        }
+        assert_eq!(checked, POD_REVIEWS_BURST + 1);
+        assert_eq!(senders.judge("c", &GOOD, seconds(102)), Judgement::Check);
     }
 
     #[test]
@@ -217,7 +260,7 @@ mod tests {
         }
         assert_eq!(senders.pods.len(), PODS);
         assert!(!senders.pods.contains_key("0"), "the oldest goes first");
-        senders.refuse("new", seconds(4_000));
+        senders.refuse("new", BAD, seconds(4_000));
         assert_eq!(senders.pods.len(), 1, "what has run out goes at once");
     }
 }

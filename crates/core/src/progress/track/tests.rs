@@ -162,3 +162,20 @@ fn no_progress_before_the_first_step() {
         (Some(Figure(1.0)), Some(Figure(0.5)))
     );
 }
+
+#[test]
+fn first_step_is_known_while_steps_grow() {
+    let first = |steps: &[u64], missed: bool| {
+        let mut track = Track::default();
+        if missed {
+            track.miss_beginning();
+        }
+        for number in steps {
+            track.take(&step(*number), at(1));
+        }
+        track.progress(1, at(2)).and_then(|seen| seen.first_step)
+    };
+    assert_eq!(first(&[3, 3, 9], false), Some(3));
+    assert_eq!(first(&[3, 9, 4, 12], false), None, "counted again");
+    assert_eq!(first(&[3, 9], true), None, "not read from the beginning");
+}

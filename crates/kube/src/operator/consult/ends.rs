@@ -11,7 +11,7 @@ use trainyard_core::{
     spec::Job,
 };
 
-use super::{Asked, container};
+use super::{Asked, container, report};
 use crate::{
     keep::{self, Kept},
     key::JobKey,
@@ -102,9 +102,7 @@ impl Operator {
         // What other pods ended with, earlier, does not explain this end.
         let end = Known::of_pod(&pod, name.clone(), None);
         let end = end.map(|end| end.limited_by(job, pod.slot.role));
-        let report = self
-            .consultation
-            .report(&name, &pod, end.into_iter().collect(), &log);
+        let report = report(&name, &pod, end.into_iter().collect(), &log);
         let first = report.verdicts.first();
         let cause_line = first.and_then(|first| Some(first.evidence.first()?.line));
         let container = container(job, &pod).unwrap_or_default();

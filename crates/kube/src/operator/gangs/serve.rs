@@ -1,7 +1,8 @@
 //! The port for leaders of gangs: who is let in, and the two directions of a connection.
 //!
 //! Invariants: a connection that has shown no good token is closed within [`HANDSHAKE`] + [`TOKEN`] + 2 [`KNOWN_WITHIN`] and the time of one review, and
-//! whenever room is needed; one that has shown it is never closed to make room. Nothing that one connection does holds up another.
+//! whenever room is needed; one that has shown it is never closed to make room: where all have, a new one is closed at once. Nothing that one
+//! connection does holds up another.
 
 use std::{sync::Arc, time::Duration};
 
@@ -57,8 +58,13 @@ const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
 /// Serves leaders until the process ends.
 pub(crate) async fn serve(listener: TcpListener, tls: TlsAcceptor, operator: Operator) {
+    serve_in(SIZE, listener, tls, operator).await;
+}
+
+async fn serve_in(size: Size, listener: TcpListener, tls: TlsAcceptor, operator: Operator) {
     let traffic = operator.metrics().traffic();
-    let room = Room::new(SIZE, NAME, traffic.clone());
+    let room = Room::new(size, NAME, traffic.clone());
+    let mut full = false;
     loop {
         let (stream, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
@@ -68,7 +74,21 @@ pub(crate) async fn serve(listener: TcpListener, tls: TlsAcceptor, operator: Ope
                 continue;
             }
         };
-        let place = room.enter(peer.ip()).await;
+        let Some(place) = room.try_enter(peer.ip()) else {
+            traffic.refused(NAME, "full");
+            if !full {
+                let connections = size.connections;
+                warn!(
+                    connections,
+                    "All connections are those of leaders; no other gang is connected until one ends"
+                );
+            }
+            full = true;
+            drop(stream);
+            tokio::task::yield_now().await;
+            continue;
+        };
+        full = false;
         let connection = Connection {
             operator: operator.clone(),
             traffic: traffic.clone(),
@@ -192,6 +212,11 @@ impl Connection {
         let tokens = &operator.gangs.tokens;
         let checked = tokens.check(&operator.caller, token, &claims, &key.namespace, audience);
         match checked.await {
+            // A token that is believed costs nothing to check, but each connection costs the one before it and a pass.
+            Ok(()) if !tokens.senders().takes(pod, tokens.now()) => {
+                debug!(job = %key, "The leader of the gang connects too often");
+                Err(End::Refused("too_often"))
+            }
             Ok(()) => Ok((key, pod.to_owned())),
             Err(TokenError::TooMany) => Err(End::Refused("too_often")),
             Err(TokenError::NotReviewed | TokenError::TimedOut) => Err(End::Refused("unavailable")),

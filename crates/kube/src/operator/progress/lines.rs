@@ -70,6 +70,7 @@ impl AttemptProgress {
             ..Found::default()
         };
         let (mut lines, mut new) = (0_u32, 0_u32);
+        let had_no_step = self.track.step.is_none();
         let mut last_line = None;
         for line in bytes.split(|byte| *byte == b'\n') {
             if line.is_empty() {
@@ -100,12 +101,22 @@ impl AttemptProgress {
             }
         }
         found.full = new == lines && lines >= piece.lines;
+        if had_no_step && (found.full || cut) {
+            // There are earlier lines, which were not read.
+            self.track.miss_beginning();
+        }
         self.reader = Some((piece.pod.clone(), reader));
         Searched {
             attempt_progress: self,
             found,
             last_line,
         }
+    }
+
+    /// Takes one report that was sent; whether it is a new step. Programs send one now and then, so the first is not that of the first step.
+    pub(super) fn take_sent(&mut self, slot: Slot, reading: &Reading, at: Timestamp) -> bool {
+        self.track.miss_beginning();
+        self.take(slot, reading, at)
     }
 
     /// Takes one report; whether it is a new step.
@@ -298,5 +309,21 @@ mod tests {
             .search(&piece("q", 1, 60), other.as_bytes());
         let track = searched.attempt_progress.track();
         assert_eq!((track.step, track.loss), (Some(5), Some((5, 0.5))));
+    }
+
+    #[test]
+    fn first_step_is_not_known_of_the_end_of_a_log() {
+        let log = |lines: i64| -> String {
+            let lines = (0..lines).map(|at| line(at, &format!("step {} loss 0.5", at + 7)));
+            lines.collect()
+        };
+        let first = |lines: i64| {
+            let read = piece("a", 0, 200);
+            let searched = AttemptProgress::default().search(&read, log(lines).as_bytes());
+            let track = searched.attempt_progress.track().clone();
+            track.progress(1, at(200)).unwrap().first_step
+        };
+        assert_eq!(first(5), Some(7));
+        assert_eq!(first(64), None, "there may be lines before those");
     }
 }

@@ -30,7 +30,7 @@ impl Operator {
         let sender =
             |it: &&PodToRead| it.uid == pod || it.slot.role == Role::Launcher && it.uid == owner;
         let PodToRead { uid, slot, .. } = followed.pods.iter().find(sender)?.clone();
-        let is_step = followed.attempt_progress.take(slot, reading, at);
+        let is_step = followed.attempt_progress.take_sent(slot, reading, at);
         // What it prints may say more than an update without a step.
         if reading.step.is_some() && followed.attempt_progress.speaks(slot) {
             followed.known_until = followed.known_until.max(Some(at));

@@ -27,7 +27,8 @@ use crate::{
 
 const JOB: &str = "job-uid";
 const LEADER: &str = "pod-uid";
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Tests on sockets run on the real clock, beside others: only a fault takes this long.
+const PATIENCE: Duration = Duration::from_mins(2);
 
 fn key() -> JobKey {
     JobKey {
@@ -61,12 +62,23 @@ fn token_of(pod: &str, job: &str) -> String {
     token::unsigned(&claims.to_string())
 }
 
+/// Another token with the same claims: only its signature differs.
+fn signed(signature: &str) -> Vec<u8> {
+    format!("{}{signature}", token_of(LEADER, "a")).into_bytes()
+}
+
 /// What the API server says about every token from now on: it is that of `pod`, for job `job`.
 fn answer_reviews(server: &Server, pod: &str, job: &str) {
-    let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "metadata": {}, "spec": {"token": ""},
-        "status": {"authenticated": true, "audiences": [format!("trainyard.dev/gangs/n/pytorchjob/{job}")], "user": {
-            "username": "system:serviceaccount:n:default",
-            "extra": {"authentication.kubernetes.io/pod-uid": [pod]}}}});
+    let audience = format!("trainyard.dev/gangs/n/pytorchjob/{job}");
+    let status = json!({"authenticated": true, "audiences": [audience], "user": {
+        "username": "system:serviceaccount:n:default",
+        "extra": {"authentication.kubernetes.io/pod-uid": [pod]}}});
+    answer_reviews_with(server, &status);
+}
+
+fn answer_reviews_with(server: &Server, status: &serde_json::Value) {
+    let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "metadata": {},
+        "spec": {"token": ""}, "status": status});
     server.heal();
     let answer = Fault::Garbage(review.to_string());
     server.on(Rule::new(Verb::Create, "/tokenreviews", answer));
@@ -91,6 +103,13 @@ fn closed(operator: &Operator, reason: &'static str) -> u64 {
 
 /// A port with a certificate, as the operator opens it.
 async fn port(operator: &Operator) -> (std::net::SocketAddr, Bundle, JoinHandle<()>) {
+    port_of(SIZE, operator).await
+}
+
+async fn port_of(
+    size: Size,
+    operator: &Operator,
+) -> (std::net::SocketAddr, Bundle, JoinHandle<()>) {
     let certificate = Arc::new(Certificate::default());
     let bundle = issue_for_test(&["trainyard.test.svc".to_owned()]);
     certificate.take_for_test(bundle.clone());
@@ -99,11 +118,18 @@ async fn port(operator: &Operator) -> (std::net::SocketAddr, Bundle, JoinHandle<
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let tls = TlsAcceptor::from(Arc::new(config));
-    let serving = tokio::spawn(serve(listener, tls, operator.clone()));
+    let serving = tokio::spawn(serve_in(size, listener, tls, operator.clone()));
     (address, bundle, serving)
 }
 
 async fn dial(address: std::net::SocketAddr, trusted: &Bundle) -> TlsStream<TcpStream> {
+    try_dial(address, trusted).await.unwrap()
+}
+
+async fn try_dial(
+    address: std::net::SocketAddr,
+    trusted: &Bundle,
+) -> std::io::Result<TlsStream<TcpStream>> {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(trusted.authority.as_bytes()) {
         roots.add(certificate.unwrap()).unwrap();
@@ -114,12 +140,11 @@ async fn dial(address: std::net::SocketAddr, trusted: &Bundle) -> TlsStream<TcpS
         .unwrap()
         .with_root_certificates(roots)
         .with_no_client_auth();
-    let stream = TcpStream::connect(address).await.unwrap();
+    let stream = TcpStream::connect(address).await?;
     let name = ServerName::try_from("trainyard.test.svc").unwrap();
     TlsConnector::from(Arc::new(config))
         .connect(name, stream)
         .await
-        .unwrap()
 }
 
 async fn put(stream: &mut (impl AsyncWrite + Unpin), kind: u8, content: &[u8]) {
@@ -230,13 +255,20 @@ async fn nobody_else_is_served() {
     assert_eq!(refused(operator, "forbidden"), 3);
     let reviews = || server.see(|world| world.asked(Verb::Create, "/tokenreviews").count());
     assert_eq!(reviews(), 0, "nothing of this needs the API server");
-    // A token of another pod that lies; a token for another job; one that is not good.
+    // A token of another pod that lies.
     answer_reviews(&server, "other-pod", "a");
     connect(token_of(LEADER, "a").into_bytes()).await;
     assert_eq!((refused(operator, "forbidden"), reviews()), (4, 1));
     // It is not checked again at once.
     connect(token_of(LEADER, "a").into_bytes()).await;
     assert_eq!((refused(operator, "too_often"), reviews()), (1, 1));
+    // Reviews of other tokens that name the same pod: good for another job, and not good at all.
+    answer_reviews(&server, LEADER, "b");
+    connect(signed("of-another-job")).await;
+    assert_eq!((refused(operator, "forbidden"), reviews()), (5, 2));
+    answer_reviews_with(&server, &json!({"authenticated": false}));
+    connect(signed("not-good")).await;
+    assert_eq!((refused(operator, "forbidden"), reviews()), (6, 3));
     assert!(!is_connected(operator));
     // What is not a token is not read.
     let mut stream = dial(address, &bundle).await;
@@ -402,26 +434,127 @@ async fn an_operator_that_no_longer_leads_closes() {
 async fn silent_connections_keep_no_leader_out() {
     let (server, operator) = gang();
     let operator = &operator;
-    let (address, bundle, serving) = port(operator).await;
+    let (address, bundle, serving) = port_of(of_eight(), operator).await;
     answer_reviews(&server, LEADER, "a");
     let mut good = dial(address, &bundle).await;
     put(&mut good, frame::TOKEN, token_of(LEADER, "a").as_bytes()).await;
     until("it is connected", || is_connected(operator)).await;
-    // One more than fits; the oldest silent ones are closed, never the leader.
+    // Two more than fit beside the leader; the oldest silent ones are closed, never the leader.
     let mut silent = Vec::new();
-    for _ in 0..=SIZE.connections {
-        let Ok(stream) = TcpStream::connect(address).await else {
-            break;
-        };
-        silent.push(stream);
+    for _ in 0..9 {
+        silent.push(TcpStream::connect(address).await.unwrap());
     }
-    if silent.len() > SIZE.connections {
-        until("room is made", || closed(operator, "room") > 0).await;
-    }
+    until("room is made", || closed(operator, "room") == 2).await;
     put(&mut good, frame::SUMMARY, &summary(JOB, 1)).await;
     until("its summary", || {
         operator.gangs.registry().has_summary(&key())
     })
     .await;
     serving.abort();
+}
+
+/// Room for eight connections.
+fn of_eight() -> Size {
+    Size {
+        connections: 8,
+        ..SIZE
+    }
+}
+
+/// Eight gangs are connected: the ninth is closed at once, and the port is still served.
+#[tokio::test]
+async fn a_full_port_closes_new_connections() {
+    let (server, operator) = gang();
+    let operator = &operator;
+    let size = of_eight();
+    let (address, bundle, serving) = port_of(size, operator).await;
+    let mut leaders = Vec::new();
+    for number in 0..size.connections {
+        let (job, pod) = (format!("job-{number}"), format!("pod-{number}"));
+        let key = JobKey {
+            name: job.as_str().into(),
+            ..key()
+        };
+        let limits = Limits::default();
+        let uid = format!("uid-{number}");
+        drop(
+            operator
+                .gangs
+                .registry()
+                .see(&key, &uid, Some(&pod), limits),
+        );
+        answer_reviews(&server, &pod, &job);
+        let mut stream = dial(address, &bundle).await;
+        put(&mut stream, frame::TOKEN, token_of(&pod, &job).as_bytes()).await;
+        let connected = || operator.gangs.registry().is_connected(&key);
+        until("it is connected", connected).await;
+        leaders.push(stream);
+    }
+    for count in 1..=2 {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let mut byte = [0];
+        let read = timeout(PATIENCE, stream.read(&mut byte)).await.unwrap();
+        assert!(!matches!(read, Ok(1..)), "nothing is sent to it");
+        until("it is counted", || refused(operator, "full") == count).await;
+    }
+    // Once one ends, there is room again.
+    drop(leaders.pop());
+    let last = JobKey {
+        name: "job-7".into(),
+        ..key()
+    };
+    until("it is gone", || {
+        !operator.gangs.registry().is_connected(&last)
+    })
+    .await;
+    answer_reviews(&server, LEADER, "a");
+    until_connected(operator, address, &bundle).await;
+    serving.abort();
+}
+
+/// Dials until there is a place: a connection gives its own back a moment after it has ended.
+async fn until_connected(operator: &Operator, address: std::net::SocketAddr, trusted: &Bundle) {
+    let connected = async {
+        while !is_connected(operator) {
+            let Ok(mut stream) = try_dial(address, trusted).await else {
+                continue;
+            };
+            put(&mut stream, frame::TOKEN, token_of(LEADER, "a").as_bytes()).await;
+            until("it is connected", || is_connected(operator)).await;
+        }
+    };
+    assert!(
+        timeout(PATIENCE, connected).await.is_ok(),
+        "never connected"
+    );
+}
+
+/// A leader that dials again and again, with a token that is believed.
+#[tokio::test(start_paused = true)]
+async fn a_leader_connects_at_a_rate() {
+    let (server, operator) = gang();
+    let operator = &operator;
+    answer_reviews(&server, LEADER, "a");
+    let mut open = Vec::new();
+    for _ in 0..5 {
+        let (mut stream, task) = connected(operator).await;
+        put(&mut stream, frame::TOKEN, token_of(LEADER, "a").as_bytes()).await;
+        put(&mut stream, frame::SUMMARY, &summary(JOB, 1)).await;
+        until("its summary", || {
+            operator.gangs.registry().has_summary(&key())
+        })
+        .await;
+        acknowledge(operator);
+        assert!(take(&mut stream).await.is_some());
+        open.push((stream, task));
+    }
+    let (mut stream, task) = connected(operator).await;
+    put(&mut stream, frame::TOKEN, token_of(LEADER, "a").as_bytes()).await;
+    assert_eq!(task.await.unwrap(), End::Refused("too_often"));
+    assert!(is_connected(operator), "the last good one stays");
+    sleep(Duration::from_secs(2)).await;
+    let (mut stream, _task) = connected(operator).await;
+    put(&mut stream, frame::TOKEN, token_of(LEADER, "a").as_bytes()).await;
+    let (mut last, _) = open.pop().unwrap();
+    assert_eq!(take(&mut last).await, None, "it is replaced");
 }

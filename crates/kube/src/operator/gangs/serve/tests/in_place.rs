@@ -6,7 +6,9 @@ use trainyard_core::{
 };
 
 use super::*;
-use crate::scripted::{Running, job, job_name, pod_name, running, text, world::World};
+use crate::scripted::{
+    Running, job, job_name, make::has_condition, pod_name, running, text, world::World,
+};
 
 fn slot(index: u32) -> Slot {
     Slot::new(Role::Worker, index)
@@ -16,17 +18,26 @@ fn slots() -> SlotSet {
     [slot(0), slot(1)].into_iter().collect()
 }
 
-/// An operator with a port for leaders, and a job of two workers that run.
-async fn supervised() -> (Server, Running) {
-    let server = Server::new();
+/// An operator with a port for leaders.
+fn operator_of(server: &Server) -> Operator {
     let mut options = options();
     options.cluster.agent_image = Some("trainyard:test".to_owned());
     let operator = Operator::new(server.client(), options);
     let certificate = Arc::new(Certificate::default());
     certificate.take_for_test(issue_for_test(&["trainyard.test.svc".to_owned()]));
     operator.gangs.begin(certificate, "test");
-    let running_operator = server.run(operator);
-    server.add_job(job(Kind::PyTorch, "a", 2));
+    operator
+}
+
+/// An operator with a port for leaders, and a job of two workers that run.
+async fn supervised() -> (Server, Running) {
+    supervised_job(job(Kind::PyTorch, "a", 2)).await
+}
+
+async fn supervised_job(job: serde_json::Value) -> (Server, Running) {
+    let server = Server::new();
+    let running_operator = server.run(operator_of(&server));
+    server.add_job(job);
     server
         .wait("two pods run", |world| running(world) == 2)
         .await;
@@ -164,14 +175,23 @@ async fn a_killed_program_restarts_in_its_pod() {
             record(world, "barrier").is_null()
         })
         .await;
+    // Events are written beside the passes.
+    let in_place = |world: &World| {
+        let events = world.asked(Verb::Create, "/events");
+        let in_place = events.filter(|call| text(&call.body, "/message").contains("in place"));
+        in_place.count()
+    };
+    server
+        .wait("that it begins, and that it is done", |world| {
+            in_place(world) >= 2
+        })
+        .await;
     server.see(|world| {
         assert_eq!(uids(world), before, "the same pods");
         assert_eq!(record(world, "attempt"), 2);
         let spent = record(world, "spent").to_string();
         assert_eq!(spent.matches('1').count(), 1, "{spent}");
-        let events = world.asked(Verb::Create, "/events");
-        let in_place = events.filter(|call| text(&call.body, "/message").contains("in place"));
-        assert_eq!(in_place.count(), 2, "that it begins, and that it is done");
+        assert_eq!(in_place(world), 2);
         assert_eq!(world.asked(Verb::Create, "/pods").count(), 2);
     });
     running_operator.stop().await;
@@ -197,13 +217,7 @@ async fn another_operator_continues_the_restart() {
     first.kill();
     leader.task.abort();
 
-    let mut options = options();
-    options.cluster.agent_image = Some("trainyard:test".to_owned());
-    let operator = Operator::new(server.client(), options);
-    let certificate = Arc::new(Certificate::default());
-    certificate.take_for_test(issue_for_test(&["trainyard.test.svc".to_owned()]));
-    operator.gangs.begin(certificate, "test");
-    let second = server.run(operator);
+    let second = server.run(operator_of(&server));
     let order = leader.order.take();
     let mut leader = Played::connect(&server, &second.operator).await;
     leader.order = order;
@@ -237,11 +251,106 @@ async fn a_gang_without_a_leader_gets_new_pods() {
             running(world) == 2 && uids(world).iter().all(|uid| !before.contains(uid))
         })
         .await;
-    server.see(|world| {
-        let events = world.asked(Verb::Create, "/events");
-        let mut why =
-            events.filter(|call| text(&call.body, "/message").contains("with new pods, because"));
-        assert!(why.next().is_some());
-    });
+    server
+        .wait("the event that says why", |world| {
+            let mut events = world.asked(Verb::Create, "/events");
+            events.any(|call| text(&call.body, "/message").contains("with new pods, because"))
+        })
+        .await;
     running_operator.stop().await;
+}
+
+/// What a rank of two writes about its transport.
+fn channels(rank: u32, transport: &str) -> String {
+    let (host, other) = (format!("a-worker-{rank}"), 1 - rank);
+    format!(
+        "{host}:9:9 [0] NCCL INFO ncclCommInitRank comm 0x1 rank {rank} nranks 2 cudaDev 0 nvmlDev 0 busId 1000 commId 0x2 - Init START\n\
+         {host}:9:9 [0] NCCL INFO Channel 00/0 : {rank}[0] -> {other}[0] [send] via {transport}\n"
+    )
+}
+
+/// Adds what both ranks write now to their logs, with its time.
+fn write_channels(server: &Server, transport: &str) {
+    server.with(|world| {
+        for rank in 0..2 {
+            let lines = channels(rank, transport);
+            let pod = format!("n/a-worker-{rank}");
+            let times = world.kubelet.log_times.entry(pod.clone()).or_default();
+            times.extend(lines.lines().map(|_| crate::clock::now()));
+            world.kubelet.logs.entry(pod).or_default().push_str(&lines);
+        }
+    });
+}
+
+fn transport_message(world: &World) -> String {
+    let job = &world.objects[&job_name(Kind::PyTorch, "a")];
+    let conditions = job["status"]["conditions"].as_array();
+    let mut conditions = conditions.into_iter().flatten();
+    let verified = conditions.find(|it| it["type"] == "TransportVerified");
+    verified.map_or_else(String::new, |it| {
+        format!("{} {}", text(it, "/status"), text(it, "/message"))
+    })
+}
+
+/// The log of a kept pod begins with the lines of the attempt before: they say nothing about the transport of this one, also after another operator
+/// has taken over.
+#[tokio::test(start_paused = true)]
+async fn transports_of_the_attempt_before_are_not_read() {
+    let mut object = job(Kind::PyTorch, "a", 2);
+    let container =
+        &mut object["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0];
+    container["env"] = json!([{"name": "NCCL_DEBUG", "value": "INFO"}]);
+    let (server, first) = supervised_job(object).await;
+    write_channels(&server, "NET/Socket/0");
+    server
+        .wait("the transport of attempt 1", |world| {
+            transport_message(world).starts_with("True 2 of 2 ranks use NET/Socket")
+        })
+        .await;
+    let mut leader = Played::connect(&server, &first.operator).await;
+    leader.report(1, StateName::Running, Vec::new()).await;
+    assert_eq!(leader.next_order().await, Command::Go { attempt: 1 });
+    let ended = vec![server.see(killed)];
+    leader.report(1, StateName::Running, ended.clone()).await;
+    let stop = leader.next_order().await;
+    assert!(matches!(stop, Command::Stop { attempt: 1, .. }), "{stop:?}");
+    leader.report(1, StateName::Stopped, ended).await;
+    assert_eq!(leader.next_order().await, Command::Prepare { attempt: 2 });
+    server
+        .wait("the labels", |world| labels(world) == ["2", "2"])
+        .await;
+    leader.report(2, StateName::Ready, Vec::new()).await;
+    assert_eq!(leader.next_order().await, Command::Go { attempt: 2 });
+    leader.report(2, StateName::Running, Vec::new()).await;
+    server
+        .wait("it runs again", |world| {
+            record(world, "barrier").is_null()
+                && has_condition(world, &job_name(Kind::PyTorch, "a"), "Running")
+        })
+        .await;
+    let reads = |world: &World| world.asked(Verb::Log, "/log").count();
+    let before = server.see(reads);
+    server
+        .wait("logs are read", |world| reads(world) >= before + 4)
+        .await;
+    let message = server.see(transport_message);
+    assert!(message.starts_with("Unknown"), "{message}");
+
+    // The condition `Restarting` is gone, and with it all that another operator could guess the time from.
+    first.kill();
+    leader.task.abort();
+    let second = server.run(operator_of(&server));
+    let before = server.see(reads);
+    server
+        .wait("logs are read", |world| reads(world) >= before + 4)
+        .await;
+    let message = server.see(transport_message);
+    assert!(message.starts_with("Unknown"), "{message}");
+    write_channels(&server, "NET/IB/0/GDRDMA");
+    server
+        .wait("the transport of attempt 2", |world| {
+            transport_message(world).starts_with("True 2 of 2 ranks use NET/IB")
+        })
+        .await;
+    second.stop().await;
 }
