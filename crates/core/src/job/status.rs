@@ -238,6 +238,9 @@ pub struct JobRecord {
     /// The restart in place that is under way.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub barrier: Option<Barrier>,
+    /// The failure for which the pods of this attempt are, or were, kept for inspection.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hold: Option<Hold>,
     /// A hash of the pod templates when the pods were created, where those have supervisors.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod_template: Option<String>,
@@ -377,6 +380,21 @@ pub struct LastRestart {
     /// From there until all members were ready and the order to start was sent, in milliseconds; nothing while that lasts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preparing_ms: Option<u64>,
+}
+
+/// A failure for which a gang is kept for inspection.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Hold {
+    /// The attempt that failed.
+    pub attempt: u32,
+    /// Since when it is held.
+    pub since: Timestamp,
+    /// What failed, in one sentence.
+    pub why: String,
+    /// Whether the hold is over.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ended: bool,
 }
 
 /// How far attempts came, and how many since came no further.

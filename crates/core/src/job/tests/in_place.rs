@@ -1,5 +1,7 @@
 //! Restarts in place, with members that report what they are asked for.
 
+mod hold;
+
 use std::time::Duration;
 
 use super::*;
