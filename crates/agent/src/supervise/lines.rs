@@ -252,7 +252,7 @@ fn copy(mut from: PipeReader, to: OwnedFd, pace: Duration, mut each: impl FnMut(
 fn keep_end(shared: &Shared, attempt: u32, stream: usize, bytes: &[u8]) {
     let mut ends = lock(&shared.ends);
     if ends.0 != attempt {
-        *ends = (attempt, Default::default());
+        *ends = (attempt, [Vec::new(), Vec::new()]);
     }
     if let Some(end) = ends.1.get_mut(stream) {
         let from = bytes.len().saturating_sub(END);

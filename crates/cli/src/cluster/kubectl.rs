@@ -182,9 +182,9 @@ impl Site<'_> {
                         };
                         let facts = &pod.facts;
                         let words = command(pod);
-                        let asked = self.kubectl(&facts.name, &facts.container, &[], &words);
+                        let mut asked = self.kubectl(&facts.name, &facts.container, &[], &words);
                         // The receiver lives longer.
-                        done.send((at, run(asked, limit, most_bytes))).ok();
+                        done.send((at, run(&mut asked, limit, most_bytes))).ok();
                     }
                 });
             }
@@ -197,7 +197,7 @@ impl Site<'_> {
 }
 
 /// Runs `command` for at most `limit`; what it printed, or why it did not.
-fn run(mut command: Command, limit: Duration, most_bytes: u64) -> Answer {
+fn run(command: &mut Command, limit: Duration, most_bytes: u64) -> Answer {
     let until = Instant::now() + limit;
     let mut child = command
         .stdin(Stdio::null())
@@ -323,7 +323,7 @@ mod tests {
             ("sleep 1000", second / 10, Err("no answer within 0 s")),
         ];
         for (script, limit, want) in cases {
-            let found = run(shell(script), limit, 8);
+            let found = run(&mut shell(script), limit, 8);
             let want = want
                 .map(|text| text.as_bytes().to_vec())
                 .map_err(str::to_owned);

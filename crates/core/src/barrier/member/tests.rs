@@ -357,7 +357,7 @@ fn held_container_stays_as_long_as_ordered() {
     drop(member.program_ended(2, exit(7), at(0)));
     drop(member.receive(&command(hold(2, at(600))), at(10)));
     assert_eq!(member.wake_at(), Some(at(610) + spare));
-    // The same order again does not begin anew, another length counts from the first.
+    // The same order again does not count again, another length counts from the first.
     drop(member.receive(&command(hold(2, at(600))), at(300)));
     assert_eq!(member.wake_at(), Some(at(610) + spare));
     drop(member.receive(&command(hold(2, at(1_200))), at(300)));

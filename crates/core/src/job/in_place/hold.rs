@@ -36,16 +36,15 @@ pub(in crate::job) fn holds(pass: &mut Pass<'_>, failure: Option<&Failure>) -> b
     match (pass.status.trainyard.hold.clone(), failure) {
         (None, None) => false,
         (None, Some(failure)) => begin(pass, failure),
-        (Some(hold), _) if !hold.ended => match lasts_until(pass, &hold) {
-            Some(until) => {
+        (Some(hold), _) if !hold.ended => {
+            let until = lasts_until(pass, &hold);
+            if let Some(until) = until {
                 report(pass, &hold, until);
-                true
-            }
-            None => {
+            } else {
                 end(pass, hold, failure.is_some());
-                false
             }
-        },
+            until.is_some()
+        }
         (Some(hold), failure) => {
             // It is over already; what it was for is seen again only now.
             if failure.is_some() {
@@ -78,9 +77,8 @@ pub(in crate::job) fn lost_words(pass: &Pass<'_>, failure: &Failure) -> String {
     if pass.job.settings.hold_on_failure.is_none() || pass.failed_at.is_some() {
         return String::new();
     }
-    let why = match obstacle(pass, failure) {
-        Some(why) => why,
-        None => return String::new(),
+    let Some(why) = obstacle(pass, failure) else {
+        return String::new();
     };
     format!(
         " Nothing is held for inspection, because {why}: processes and files of the pods are lost, the end of the log of `{}` is kept.",
@@ -122,12 +120,9 @@ fn begin(pass: &mut Pass<'_>, failure: &Failure) -> bool {
 
 /// Why `failure` is not held.
 fn obstacle(pass: &Pass<'_>, failure: &Failure) -> Option<String> {
-    match &pass.observed.gang {
-        SeenGang::Here(_) => {}
-        _ => {
-            let why = super::choice::unsupervised(pass.observed);
-            return Some(format!("the pods have no supervisor ({why})"));
-        }
+    if !matches!(pass.observed.gang, SeenGang::Here(_)) {
+        let why = super::choice::unsupervised(pass.observed);
+        return Some(format!("the pods have no supervisor ({why})"));
     }
     if !matches!(
         failure.cause,
