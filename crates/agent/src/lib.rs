@@ -41,7 +41,7 @@ pub use install::{InstallError, install};
 pub use server::{ServeError, serve};
 pub use settings::{Settings, SettingsError};
 pub use shell::remote_shell;
-pub use supervise::supervise;
+pub use supervise::{ask_for_stacks, supervise};
 
 /// Logs a message to stderr: the log of the pod, or the terminal of the remote shell's caller.
 #[expect(

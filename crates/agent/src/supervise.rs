@@ -18,11 +18,14 @@
 //! It does not wait until the memory of GPUs is free after a stop: the driver releases it when the last process has ended, which is waited
 //! for.
 
+mod beats;
 mod channel;
 mod descriptors;
 mod dial;
 mod evidence;
 mod frame;
+mod inspect;
+mod last_words;
 mod lines;
 mod members;
 mod outgoing;
@@ -43,7 +46,7 @@ use std::{
     fs,
     io::{self, Read as _},
     os::fd::AsFd as _,
-    path::PathBuf,
+    path::{Path, PathBuf},
     thread,
     time::{Duration, Instant},
 };
@@ -52,15 +55,21 @@ use nix::poll::PollFlags;
 use rustls::{ClientConnection, pki_types::ServerName};
 use trainyard_core::{
     barrier::{EXIT_STOPPED, Leader, MAX_MEMBERS, Member, frame::MAX_TOKEN},
-    launch::{agent::SERVER_NAME, supervise::OperatorAddress},
+    launch::{
+        agent::SERVER_NAME,
+        supervise::{OperatorAddress, SuperviseSettings, SupervisedRanks},
+    },
     spec::WatchMode,
 };
 
+pub use self::inspect::ask_for_stacks;
 use self::{
+    beats::Beats,
     descriptors::Descriptors,
     dial::Dialer,
     evidence::Evidence,
     frame::{Frame, Kind},
+    inspect::Inspect,
     lines::Lines,
     members::Members,
     outgoing::{Outgoing, Secure},
@@ -179,11 +188,30 @@ fn prepare(
         let lines = Lines::start().map_err(cannot)?;
         let evidence = Evidence::start(settings.ranks).map_err(cannot)?;
         let job = settings.job.clone();
-        let reporting = Reporting::new(job, settings.slot, settings.ranks, evidence);
+        let mut reporting = Reporting::new(job, settings.slot, settings.ranks, evidence);
+        reporting.beats = in_folder(settings, "heartbeats are not read", Beats::open);
         (Some(lines), Some(reporting))
     };
+    let inspect = in_folder(settings, "stacks cannot be asked for", Inspect::start);
+    let last_words = settings.last_words.as_ref().map(PathBuf::from);
+    let rank = (settings.ranks.count == 1).then_some(settings.ranks.first);
     let program = Program::new(words, descriptors, lines);
-    Ok(move |signals| Supervisor::new(origin, member, route, lead, program, reporting, signals))
+    Ok(move |signals| {
+        let supervisor = Supervisor::new(origin, member, route, lead, program, reporting, signals);
+        supervisor.with(inspect, last_words, rank)
+    })
+}
+
+/// What `open` makes of the folder that supervisor and program share; without it everything else works.
+fn in_folder<T>(
+    settings: &SuperviseSettings,
+    without: &str,
+    open: fn(&Path, SupervisedRanks) -> io::Result<T>,
+) -> Option<T> {
+    let folder = settings.run.as_ref()?;
+    open(Path::new(folder), settings.ranks)
+        .inspect_err(|error| log_message(&format!("{without}: `{folder}`: {error}")))
+        .ok()
 }
 
 /// The TLS side of a connection to the leader.

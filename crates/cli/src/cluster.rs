@@ -1,5 +1,6 @@
 //! The cluster side of the commands: connects to the cluster, finds the job, and reads its report.
 
+mod kubectl;
 mod report;
 
 use trainyard_core::spec::{self, Slot};
@@ -8,7 +9,7 @@ use trainyard_kube::{
     look::{self, JobSeen, Look, LookError, Words},
 };
 
-pub(crate) use self::report::row;
+pub(crate) use self::{kubectl::RankPods, report::row};
 use crate::{
     args::{PLUGIN_PROGRAM, Place},
     failure::Failure,

@@ -80,9 +80,16 @@ fn agent(mut words: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// `supervise -- COMMAND [ARGUMENT]…`, the first process of a training container.
+/// `supervise -- COMMAND [ARGUMENT]…`, the first process of a training container; `supervise --stacks POD [--native]`, what its ranks do.
 fn supervise(words: impl Iterator<Item = OsString>) -> ExitCode {
     let mut words = words.peekable();
+    if words.next_if(|word| word == "--stacks").is_some() {
+        let pod = words.next().unwrap_or_default();
+        let native = words.any(|word| word == "--native");
+        let pod = pod.to_string_lossy();
+        let code = trainyard_agent::ask_for_stacks(&pod, native, &environment::lookup);
+        return exit_code(code);
+    }
     words.next_if(|word| word == "--");
     let command: Vec<OsString> = words.collect();
     if command.is_empty() {

@@ -11,6 +11,9 @@
 //! Running(a) ─ Stop(a) ─▶ all kept members Stopped ─ store a+1, relabel, Prepare(a+1) ─▶ all Ready ─ Go(a+1) ─▶ Running(a+1)
 //! ```
 //!
+//! Between Running(a) and Stop(a) a broken gang may be held for inspection: Hold(a) lets containers stay whose program has ended, and changes
+//! nothing else.
+//!
 //! Its orders go to the [`Leader`], in the supervisor of one pod, which forwards them to every [`Member`], the supervisor of each pod,
 //! and sums up in one [`Summary`] what members report.
 //!

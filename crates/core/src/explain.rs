@@ -150,6 +150,8 @@ causes! {
     Refused,
     /// It failed quickly again and again, and pauses before the next attempt.
     Backoff,
+    /// It failed, and its pods are kept for inspection.
+    Held,
     /// Pods of an earlier attempt are still there.
     OldPods,
     /// A container cannot be created: a Secret, `ConfigMap` or key is missing, or its settings are wrong.

@@ -72,8 +72,9 @@ pub use observed::{
 };
 pub use status::{
     Condition, ConditionStatus, ConditionType, FabricInUse, FailedBy, FailedStarts, GangPhase,
-    JobRecord, JobStatus, Kept, LastEnd, LastFailure, LastRestart, PreflightState, ProgressRecord,
-    RECORD_EVERY, RoleStatus, Spent, Unreadable, WithoutProgress, read as read_status, time_words,
+    Hold, JobRecord, JobStatus, Kept, LastEnd, LastFailure, LastRestart, PreflightState,
+    ProgressRecord, RECORD_EVERY, RoleStatus, Spent, Unreadable, WithoutProgress,
+    read as read_status, time_words,
 };
 
 pub use status_delay::{PROGRESS_EVERY, may_wait};
@@ -198,6 +199,11 @@ fn run_steps(pass: &mut Pass<'_>) {
     pass.count(&roster);
     if pass.status.trainyard.barrier.is_some() {
         // Pods are created and deleted as the barrier needs it.
+        transport::report(pass);
+        return pass.spend_time_on(Phase::Restarting);
+    }
+    if in_place::is_held(pass) {
+        // Nothing is created or deleted in a gang that people look at.
         transport::report(pass);
         return pass.spend_time_on(Phase::Restarting);
     }

@@ -28,6 +28,8 @@ pub enum Code {
     Suspended,
     /// Programs are stopped, to start again in their pods.
     RestartingInPlace,
+    /// The attempt failed, and its pods are kept for inspection.
+    HeldOnFailure,
     /// Pods of an earlier attempt still terminate.
     WaitingForOldPods,
     /// The next attempt starts after a pause.
@@ -88,6 +90,14 @@ pub enum Reason {
     Suspended { terminating: usize },
     /// The gang restarts in its pods; what that waits for, in words.
     RestartingInPlace { attempt: u32, phase: String },
+    /// The attempt failed, and its pods are kept for inspection.
+    HeldOnFailure {
+        attempt: u32,
+        until: Timestamp,
+        /// What is held, such as `4 pods with 8 GPUs`.
+        held: String,
+        why: String,
+    },
     /// Pods of earlier attempts still terminate.
     OldPods {
         attempt: u32,
@@ -263,6 +273,7 @@ impl Reason {
             Self::OldView { .. } | Self::OldStatus { .. } => Code::StaleView,
             Self::Suspended { .. } => Code::Suspended,
             Self::RestartingInPlace { .. } => Code::RestartingInPlace,
+            Self::HeldOnFailure { .. } => Code::HeldOnFailure,
             Self::OldPods { .. } | Self::NamesHeld { .. } => Code::WaitingForOldPods,
             Self::QuickFailures { .. } | Self::NodesReleased { .. } => Code::WaitingToRetry,
             Self::LauncherWaits { .. } => Code::WaitingForWorkers,

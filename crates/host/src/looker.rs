@@ -6,8 +6,6 @@
 //!
 //! Invariants: one request is in work at a time, and one more waits. What is read of a pod is bounded.
 
-mod stacks;
-
 use std::{
     io,
     ops::RangeInclusive,
@@ -24,8 +22,6 @@ use trainyard_core::watch::{ProcessState, Signal, Stack, Usage};
 use trainyard_stacks::ranks::{self, RankState};
 
 use crate::HostError;
-
-pub(crate) use stacks::{PodToRead, ToRead, read as read_stacks};
 
 /// A pod whose ranks are to be looked at.
 #[derive(Clone, Debug)]

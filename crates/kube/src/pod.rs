@@ -10,7 +10,7 @@ use trainyard_core::{
     fleet::GangPod,
     gang::Resources,
     job::{Disruption, Exit, ObservedPod, PodPhase, Wait},
-    launch::{GATE, slot_of},
+    launch::{GATE, slot_of, supervise::LastWords},
     spec::{Job, Kind, annotation},
 };
 
@@ -56,6 +56,8 @@ pub(crate) struct PodEntry {
     started_again: u32,
     exit: Option<Exit>,
     start_error: Option<Box<str>>,
+    /// What its supervisor left about the end of its program.
+    pub(crate) last_words: Option<Box<LastWords>>,
     wait: Option<Wait>,
     disruption: Option<Disruption>,
     /// Its priority, as it was admitted.
@@ -119,6 +121,7 @@ impl PodEntry {
             started_again: container.map_or(0, |container| container.restart_count),
             exit: exit(status, container),
             start_error: start_error(container),
+            last_words: last_words(container),
             wait: (phase == PodPhase::Pending).then(|| wait(status)),
             disruption: disruption(status),
             priority: pod.spec.priority.unwrap_or(0),
@@ -259,6 +262,12 @@ fn start_error(container: Option<&ContainerView>) -> Option<Box<str>> {
     let ended = now.or(container.last_state.terminated.as_ref())?;
     let refused = ["StartError", "ContainerCannotRun"].contains(&ended.reason.as_str());
     (refused && !ended.message.is_empty()).then(|| short(&ended.message).into())
+}
+
+/// What the supervisor of the training container left about the end of its program.
+fn last_words(container: Option<&ContainerView>) -> Option<Box<LastWords>> {
+    let ended = container?.state.terminated.as_ref()?;
+    LastWords::parse(&ended.message).map(Box::new)
 }
 
 fn wait(status: &PodStatusView) -> Wait {

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use trainyard_core::{
     fleet::Fleet,
     job::{IndexSet, Observed, ObservedPod, PodPhase, Unreadable, Wait},
-    launch::{GroupApi, slot_of},
+    launch::{GroupApi, slot_of, supervise::HowEnded},
     spec::{Job, Kind, Role, Slot, annotation},
 };
 
@@ -119,6 +119,15 @@ impl Store {
         let own = pods.filter(|(_, pod)| &*pod.uid == uid || &*pod.owner == uid);
         let (name, _) = own.max_by_key(|(_, pod)| pod.version)?;
         Some(name.to_string())
+    }
+
+    /// The last line of the program of the pod `uid` in `attempt`, as its supervisor left it in the pod's status.
+    pub(crate) fn last_line(&self, key: &JobKey, uid: &str, attempt: u32) -> Option<String> {
+        let mut pods = self.children.get(key)?.pods.values();
+        let pod = pods.find(|pod| &*pod.uid == uid)?;
+        let words = pod.last_words.as_ref()?;
+        let own = words.attempt == attempt && words.how == HowEnded::Ended;
+        words.last_line.clone().filter(|_| own)
     }
 
     /// Who owns the pod `uid` of a job: the job, or the batch Job of its launcher.

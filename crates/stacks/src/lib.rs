@@ -26,6 +26,7 @@ pub mod python;
 pub mod digest;
 pub mod fold;
 pub mod ranks;
+pub mod report;
 pub mod waits;
 
 #[doc(hidden)]

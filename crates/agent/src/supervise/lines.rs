@@ -38,6 +38,8 @@ const SHORT_PACE: Duration = Duration::from_millis(1);
 const MAX_STEPS: usize = 8;
 /// The same for phases that began or ended.
 const MAX_PHASES: usize = 8;
+/// Bytes that are kept of the end of each stream.
+const END: usize = 2048;
 /// The threads only copy and read lines.
 const STACK: usize = 256 * 1024;
 
@@ -72,6 +74,8 @@ struct Shared {
     unreported: Mutex<Unreported>,
     /// Streams that are still copied.
     open: Mutex<usize>,
+    /// The end of what each stream of the newest attempt was given.
+    ends: Mutex<(u32, [Vec<u8>; 2])>,
     closed: Condvar,
 }
 
@@ -120,7 +124,9 @@ impl Lines {
             let open = Open::new(&shared);
             spawn("copy", move || {
                 let _open = open;
+                let into = Arc::clone(&shared);
                 copy(from, to, pace, |bytes| {
+                    keep_end(&into, attempt, stream, bytes);
                     let bytes = bytes.to_vec();
                     // A full queue drops it.
                     pieces
@@ -152,6 +158,17 @@ impl Lines {
             .closed
             .wait_timeout_while(open, limit, |open| *open > 0);
         drop(waited);
+    }
+
+    /// The last line that is not empty of stderr, or else of stdout.
+    pub(crate) fn last_line(&self) -> Option<String> {
+        let ends = lock(&self.shared.ends);
+        let (_, [stdout, stderr]) = &*ends;
+        [stderr, stdout].into_iter().find_map(|end| {
+            let mut lines = end.split(|byte| *byte == b'\n').rev();
+            let line = lines.find(|line| !line.trim_ascii().is_empty())?;
+            Some(String::from_utf8_lossy(line.trim_ascii()).into_owned())
+        })
     }
 
     /// Whether a program has shown something that was not taken yet.
@@ -222,6 +239,19 @@ fn copy(mut from: PipeReader, to: OwnedFd, pace: Duration, mut each: impl FnMut(
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(_) => return,
         }
+    }
+}
+
+fn keep_end(shared: &Shared, attempt: u32, stream: usize, bytes: &[u8]) {
+    let mut ends = lock(&shared.ends);
+    if ends.0 != attempt {
+        *ends = (attempt, [Vec::new(), Vec::new()]);
+    }
+    if let Some(end) = ends.1.get_mut(stream) {
+        let from = bytes.len().saturating_sub(END);
+        end.extend_from_slice(bytes.get(from..).unwrap_or_default());
+        let over = end.len().saturating_sub(END);
+        end.drain(..over);
     }
 }
 

@@ -9,6 +9,7 @@ use trainyard_core::{
 };
 
 use super::{
+    beats::Beats,
     evidence::Evidence,
     frame::{Frame, Kind},
     signs::{Question, Report, Sign},
@@ -26,6 +27,8 @@ pub(crate) struct Reporting {
     pub(crate) slot: Slot,
     ranks: SupervisedRanks,
     pub(crate) evidence: Evidence,
+    /// What the program writes into its files, where they can be read.
+    pub(crate) beats: Option<Beats>,
     /// Between two reports of what the program prints.
     pub(crate) gap: Duration,
     /// When the next one may be sent.
@@ -43,6 +46,7 @@ impl Reporting {
             slot,
             ranks,
             evidence,
+            beats: None,
             // A leader reads at most a few hundred of them in a second, however large the gang is.
             gap: (REPORT_EACH * pods).clamp(REPORT_LEAST, REPORT_MOST),
             next: Duration::ZERO,

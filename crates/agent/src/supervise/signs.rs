@@ -146,6 +146,15 @@ impl Sign {
         Some(Self { rank: 0, what })
     }
 
+    /// What a heartbeat says of `rank`, counted from the first of the pod. One without a phase is a sign of life, as output is.
+    pub(crate) fn beaten(rank: u32, signal: &Signal) -> Option<Self> {
+        let sign = match signal {
+            Signal::Beat { phase: None, .. } => Self::printed(&Signal::Output),
+            signal => Self::printed(signal),
+        };
+        sign.map(|sign| Self { rank, ..sign })
+    }
+
     /// What was seen of the ranks of a pod whose first is `first`.
     pub(crate) fn seen(looks: Vec<RankLook>, first: u32) -> Vec<Self> {
         let signs = looks.into_iter().filter_map(|look| {

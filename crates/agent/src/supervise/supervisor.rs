@@ -6,6 +6,7 @@ use std::{
     collections::VecDeque,
     io,
     os::fd::{AsFd as _, BorrowedFd},
+    path::PathBuf,
     thread,
     time::{Duration, Instant},
 };
@@ -15,14 +16,21 @@ use nix::{
     poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::signal::Signal,
 };
-use trainyard_core::barrier::{
-    ConnectionId, Envelope, Leader, LeaderAction, Member, MemberAction, MemberState,
-    OperatorMessage, ProgramExit,
+use trainyard_core::{
+    barrier::{
+        ConnectionId, Envelope, Leader, LeaderAction, Member, MemberAction, MemberState,
+        OperatorMessage, ProgramExit,
+    },
+    launch::supervise::{HowEnded, LastWords},
 };
 
 use super::{
     POLL_AGAIN,
+    beats::Beats,
     frame::Kind,
+    inspect::Inspect,
+    last_words,
+    lines::Lines,
     members::{self, Members},
     outgoing::{self, Outgoing},
     program::{Event, Program},
@@ -97,6 +105,12 @@ pub(crate) struct Supervisor {
     /// The pod is being deleted.
     leaving: bool,
     exit: Option<i32>,
+    /// Where people ask for stacks.
+    inspect: Option<Inspect>,
+    /// Where it writes how the program ended.
+    last_words: Option<PathBuf>,
+    /// The rank of the pod, where it has one.
+    rank: Option<u32>,
 }
 
 impl Supervisor {
@@ -121,6 +135,24 @@ impl Supervisor {
             actions: first.into_iter().map(Action::Member).collect(),
             leaving: false,
             exit: None,
+            inspect: None,
+            last_words: None,
+            rank: None,
+        }
+    }
+
+    /// The same with what it shows to others.
+    pub(crate) fn with(
+        self,
+        inspect: Option<Inspect>,
+        last_words: Option<PathBuf>,
+        rank: Option<u32>,
+    ) -> Self {
+        Self {
+            inspect,
+            last_words,
+            rank,
+            ..self
         }
     }
 
@@ -144,6 +176,7 @@ impl Supervisor {
             self.leave_if_due();
             if let Some(code) = self.exit {
                 self.program.end_all();
+                self.write_last_words(code);
                 return code;
             }
             ready = self.wait().unwrap_or_else(|error| {
@@ -175,6 +208,31 @@ impl Supervisor {
             let exit = self.program.exit().filter(|_| by_itself);
             self.exit = Some(exit.map_or(TERMINATED, ProgramExit::container_code));
         }
+    }
+
+    /// Leaves how the program ended where the kubelet keeps it. A success needs no words.
+    fn write_last_words(&self, code: i32) {
+        let Some(path) = self.last_words.as_ref().filter(|_| code != 0) else {
+            return;
+        };
+        let exit = self.program.exit();
+        let by_itself = matches!(self.member.state(), MemberState::Ended(_));
+        let lines = self.program.lines();
+        last_words::write(
+            path,
+            &LastWords {
+                attempt: self.member.attempt(),
+                rank: self.rank,
+                how: if by_itself {
+                    HowEnded::Ended
+                } else {
+                    HowEnded::Stopped
+                },
+                code,
+                signal: exit.and_then(|exit| exit.signal).filter(|_| by_itself),
+                last_line: lines.and_then(Lines::last_line),
+            },
+        );
     }
 
     fn step_program(&mut self, now: Duration) {
@@ -301,7 +359,9 @@ impl Supervisor {
         let (Some(reporting), Some(lines)) = (&mut self.reporting, self.program.lines()) else {
             return;
         };
-        reporting.has_news = lines.has_news();
+        let beats = reporting.beats.as_mut();
+        let beats = beats.is_some_and(Beats::has_news);
+        reporting.has_news = lines.has_news() || beats;
         if !reporting.is_due(self.route.takes(Kind::Signs), now) {
             return;
         }
@@ -310,7 +370,15 @@ impl Supervisor {
         reporting.next = now + reporting.gap;
         let attempt = self.member.attempt();
         let signals = lines.take(attempt);
-        let signs = signals.iter().filter_map(Sign::printed).collect();
+        let mut signs: Vec<Sign> = signals.iter().filter_map(Sign::printed).collect();
+        signs.extend(
+            reporting
+                .beats
+                .as_mut()
+                .map(Beats::take)
+                .into_iter()
+                .flatten(),
+        );
         let report = reporting.report(attempt, None, signs);
         self.send_report(Kind::Signs, report, now);
     }
@@ -379,6 +447,13 @@ impl Supervisor {
             // The pod is being deleted, and the signal for it came before the program.
             MemberAction::Start { .. } if self.leaving => {}
             MemberAction::Start { attempt } => {
+                if let Some(inspect) = &self.inspect {
+                    inspect.set_attempt(attempt);
+                }
+                let reporting = self.reporting.as_mut();
+                if let Some(beats) = reporting.and_then(|it| it.beats.as_mut()) {
+                    beats.forget();
+                }
                 self.program.start(attempt);
                 self.step_program(now);
             }
@@ -459,6 +534,9 @@ impl Supervisor {
             let lines = self.program.lines().filter(|_| !reporting.has_news);
             let lines = lines.map(|lines| (Ready::Report, lines.as_fd(), PollFlags::POLLIN));
             wanted.extend(lines);
+            let beats = reporting.beats.as_ref().filter(|_| !reporting.has_news);
+            let beats = beats.map(|beats| (Ready::Report, beats.as_fd(), PollFlags::POLLIN));
+            wanted.extend(beats);
         }
         match &self.route {
             Route::Remote(peer) => {

@@ -1,4 +1,4 @@
-//! The arguments of the commands that look into a job that runs here: `stacks`, `exec`, `debug`.
+//! The arguments of the commands that look into a job that runs: `stacks`, `exec`, `debug`.
 
 use std::path::PathBuf;
 
@@ -8,8 +8,8 @@ use super::{Format, Place, State, Which};
 
 /// Show what every rank of a running job does: Python stacks and kernel waits
 ///
-/// Reads the processes of a run on this machine from outside: they are neither stopped nor changed, and the
-/// program needs no preparation. Ranks with the same stack are printed once; the smallest group comes first,
+/// Reads the processes of a run from outside: they are neither stopped nor changed, and the program needs no
+/// preparation. On a cluster the supervisors of the pods read them (`--gang-bind` of the operator), asked by `kubectl exec`. Ranks with the same stack are printed once; the smallest group comes first,
 /// because a rank that hangs stands apart from those that wait for it.
 ///
 /// Stacks are read from `CPython` 3.9 to 3.14. Calls into C have no frame: the line that made the call is shown,
@@ -20,6 +20,7 @@ Examples:
   trainyard stacks mnist
   trainyard stacks mnist --rank 2 --rank 3
   trainyard stacks mnist --native
+  trainyard stacks mnist -n team-a
   trainyard stacks mnist --format json | jq '.groups[0].ranks'")]
 pub(crate) struct Stacks {
     /// Name of the job
@@ -43,8 +44,9 @@ pub(crate) struct Stacks {
 /// Run a command in the pod of a rank
 ///
 /// The command gets the namespaces, environment and working folder of the container that trains, and the streams of
-/// this terminal. Without a command, starts `sh`. The terminal is not a controlling terminal of the command: Ctrl-C
-/// ends `exec`, and the command with it.
+/// this terminal. Without a command, starts `sh`. On this machine the terminal is not a controlling terminal of the
+/// command: Ctrl-C ends `exec`, and the command with it. On a cluster `kubectl exec` runs it, with a terminal of its own
+/// where this is one.
 ///
 /// The exit code is that of the command; 2 if it could not be run, 126 or 127 as shells use them.
 #[derive(Debug, ClapArgs)]
@@ -52,6 +54,7 @@ pub(crate) struct Stacks {
 Examples:
   trainyard exec mnist --rank 2
   trainyard exec mnist --rank 0 -- env
+  trainyard exec mnist --rank 0 -n team-a
   trainyard exec mnist --rank 0 -- sh -c 'ls -l /proc/1/fd'")]
 pub(crate) struct Exec {
     /// Name of the job

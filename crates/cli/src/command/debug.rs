@@ -223,13 +223,14 @@ impl Bundle {
         }
         match stacks::read(run, &[], true) {
             Ok(read) => {
-                let text = stacks::text(run, &read, true);
+                let job = &run.record.name;
+                let text = stacks::text(job, &read, true);
                 self.text(
                     "stacks.txt",
                     "what every rank did when this was collected",
                     &text,
                 );
-                let document = stacks::document(run, &read, now);
+                let document = stacks::document(job, Some(&run.folder.id), &read, now);
                 self.json("stacks.json", "the same with all threads", &document);
             }
             Err(failure) => self.leave_out(&format!("stacks: {}", failure.text())),

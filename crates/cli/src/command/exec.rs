@@ -1,7 +1,8 @@
-//! `trainyard exec`: a command in the pod of a rank of a job that runs here.
+//! `trainyard exec`: a command in the pod of a rank.
 
 use crate::{
     args::Exec,
+    cluster::{RankPods, connect},
     failure::{Exit, Failure},
     printer::Printer,
     stored,
@@ -14,11 +15,7 @@ const SHELL: &str = "sh";
 pub(super) fn run(args: &Exec, printer: &mut Printer) -> Result<Exit, Failure> {
     let job = &args.job;
     if args.place.is_cluster() {
-        return Err(
-            Failure::new("`exec` enters only pods of runs on this machine").hint(format!(
-                "`kubectl exec POD -- COMMAND` enters a pod of a cluster; `trainyard status {job} --cluster` lists them"
-            )),
-        );
+        return on_cluster(args, printer);
     }
     let hint = format!(
         "`trainyard logs {job} --rank {}` prints what it wrote",
@@ -27,14 +24,37 @@ pub(super) fn run(args: &Exec, printer: &mut Printer) -> Result<Exit, Failure> {
     let run = stored::live_for(job, &args.state, "run a command in", &hint)?;
     // The command writes to the same streams.
     printer.flush()?;
-    let shell = [SHELL.to_owned()];
-    let command = match args.command.as_slice() {
-        [] => &shell,
-        command => command,
-    };
     let ended = run
         .folder
-        .exec(args.rank, args.container.as_deref(), command);
+        .exec(args.rank, args.container.as_deref(), &command(args));
     let code = ended.map_err(stored::refused)?;
     Ok(Exit::Code(u8::try_from(code).unwrap_or(u8::MAX)))
+}
+
+/// The command, or a shell.
+fn command(args: &Exec) -> Vec<String> {
+    match args.command.as_slice() {
+        [] => vec![SHELL.to_owned()],
+        command => command.to_vec(),
+    }
+}
+
+/// The same in a pod of a cluster.
+fn on_cluster(args: &Exec, printer: &mut Printer) -> Result<Exit, Failure> {
+    let site = connect(&args.place)?;
+    let job = site.find(&args.job)?;
+    let pods = RankPods::find(&site, &job)?;
+    let pod = pods.running(args.rank)?;
+    let container = args.container.as_deref().unwrap_or(&pod.facts.container);
+    if !pod.containers.iter().any(|name| name == container) {
+        return Err(Failure::new(format!(
+            "pod `{}` has no container `{container}`",
+            pod.facts.name
+        ))
+        .hint(format!("it has {}", pod.containers.join(", "))));
+    }
+    // The command writes to the same streams.
+    printer.flush()?;
+    let code = site.enter(&pod.facts.name, container, &command(args))?;
+    Ok(Exit::Code(code))
 }

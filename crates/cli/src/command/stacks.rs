@@ -1,7 +1,8 @@
-//! `trainyard stacks`: what every rank of a job that runs here does right now.
+//! `trainyard stacks`: what every rank of a job does right now.
 //!
-//! The engine of the run reads; this groups and prints.
+//! The engine of a run on this machine reads, or the supervisors in the pods of a cluster; this groups and prints.
 
+mod cluster;
 mod group;
 mod text;
 
@@ -23,7 +24,8 @@ use crate::{
 pub(super) struct Document<'a> {
     version: u32,
     job: &'a str,
-    run_id: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    run_id: Option<&'a str>,
     read_at: Timestamp,
     /// Ranks with the same main thread, the smallest group first.
     groups: Vec<Group>,
@@ -34,12 +36,7 @@ pub(super) struct Document<'a> {
 /// Prints the stacks.
 pub(super) fn run(args: &Stacks, printer: &mut Printer) -> Result<Exit, Failure> {
     if args.place.is_cluster() {
-        return Err(Failure::new(
-            "`stacks` reads only runs on this machine; it does not read pods of a cluster yet",
-        )
-        .hint(
-            "`kubectl exec POD -- py-spy dump --pid 1` prints the stacks of a pod whose image has `py-spy` and that may trace",
-        ));
+        return cluster::run(args, printer);
     }
     let job = &args.job;
     let hint = format!(
@@ -47,9 +44,25 @@ pub(super) fn run(args: &Stacks, printer: &mut Printer) -> Result<Exit, Failure>
     );
     let run = stored::live_for(job, &args.state, "read the stacks of", &hint)?;
     let stacks = read(&run, &args.rank, args.native)?;
+    print(
+        args,
+        &run.record.name,
+        Some(&run.folder.id),
+        &stacks,
+        printer,
+    )
+}
+
+fn print(
+    args: &Stacks,
+    job: &str,
+    run_id: Option<&str>,
+    stacks: &RunStacks,
+    printer: &mut Printer,
+) -> Result<Exit, Failure> {
     match args.format {
-        Format::Json => printer.json(&document(&run, &stacks, Timestamp::now()))?,
-        Format::Text => printer.data(text(&run, &stacks, args.native).as_bytes())?,
+        Format::Json => printer.json(&document(job, run_id, stacks, Timestamp::now()))?,
+        Format::Text => printer.data(text(job, stacks, args.native).as_bytes())?,
     }
     Ok(Exit::Done)
 }
@@ -61,17 +74,22 @@ pub(super) fn read(run: &Stored, ranks: &[u32], native: bool) -> Result<RunStack
 }
 
 /// What was read as people read it.
-pub(super) fn text(run: &Stored, stacks: &RunStacks, native: bool) -> String {
-    let title = text::title(&run.record.name, stacks);
+pub(super) fn text(job: &str, stacks: &RunStacks, native: bool) -> String {
+    let title = text::title(job, stacks);
     format!("{title}\n{}", text::page(stacks, native))
 }
 
 /// The JSON form of what was read.
-pub(super) fn document<'a>(run: &'a Stored, stacks: &'a RunStacks, now: Timestamp) -> Document<'a> {
+pub(super) fn document<'a>(
+    job: &'a str,
+    run_id: Option<&'a str>,
+    stacks: &'a RunStacks,
+    now: Timestamp,
+) -> Document<'a> {
     Document {
         version: 1,
-        job: &run.record.name,
-        run_id: &run.folder.id,
+        job,
+        run_id,
         read_at: now,
         groups: group::of(&stacks.ranks),
         stacks,

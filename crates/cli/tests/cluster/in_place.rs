@@ -3,6 +3,8 @@
 //! The operator runs outside of the cluster, so the name of its Service leads to this machine. The port is the one that pods are given, so
 //! these tests run one after another, as all tests with webhooks do.
 
+mod hold;
+
 use std::{fs, process::Command};
 
 use jiff::{SignedDuration, Timestamp};

@@ -428,10 +428,18 @@ fn runs_that_cannot_be_looked_into() {
         &[
             stored::call(&["stacks", "mnist"]).run(),
             stored::call(&["stacks", "nosuch"]).run(),
-            stored::call(&["stacks", "mnist", "--cluster"]).run(),
+            stored::call(&["stacks", "mnist", "--kubeconfig", "missing.yaml"]).run(),
             stored::call(&["exec", "mnist", "--rank", "0"]).run(),
             stored::call(&["exec", "mnist"]).run(),
-            stored::call(&["exec", "mnist", "--rank", "0", "-n", "team", "--", "env"]).run(),
+            stored::call(&[
+                "exec",
+                "mnist",
+                "--rank",
+                "0",
+                "--kubeconfig",
+                "missing.yaml",
+            ])
+            .run(),
             stored::call(&["debug", "nosuch"]).run(),
             stored::call(&["debug", "mnist", "--cluster"]).run(),
             stored::call(&["debug", "mnist", "-o", "no/such/folder/x"]).run(),

@@ -7,6 +7,7 @@
 
 mod gang;
 mod hang;
+mod inspect;
 mod operator;
 mod peers;
 mod plain;
@@ -104,7 +105,13 @@ impl Gang {
         self.folder.path().join(name)
     }
 
+    /// The folder that the supervisor of the pod `index` shares with its program.
+    fn run_folder(&self, index: u32) -> PathBuf {
+        self.path(&format!("run-{index}"))
+    }
+
     fn settings(&self, index: u32) -> SuperviseSettings {
+        fs::create_dir_all(self.run_folder(index)).unwrap();
         let file = |name: &str| self.path(name).to_str().unwrap().to_owned();
         let operator = OperatorAddress {
             // A port that nobody listens on, where there is no operator.
@@ -114,6 +121,8 @@ impl Gang {
             token: file("token"),
         };
         SuperviseSettings {
+            run: self.run_folder(index).to_str().map(str::to_owned),
+            last_words: None,
             job: JOB.to_owned(),
             slot: worker(index),
             waits: false,

@@ -84,6 +84,8 @@ pub struct SeenJob<'a> {
     pub pods: &'a BTreeMap<Slot, SeenPod>,
     /// What is wanted.
     pub wish: Wish,
+    /// For how long the gang of the stored attempt is kept for inspection, where it is stored that it is.
+    pub hold: Option<Duration>,
 }
 
 /// Why a member is lost.
@@ -324,8 +326,13 @@ impl Coordinator {
         step.hang = self.hang.as_ref().filter(of_roster).cloned();
         // New pods run by themselves, so one order for all of them is enough. A gang that is about to be deleted starts nothing more.
         let wanted = matches!(seen.wish, Wish::Run | Wish::Resize);
-        if wanted && roster.len() == seen.slots.len() {
-            self.set_order(Command::Go { attempt }, roster);
+        let complete = roster.len() == seen.slots.len();
+        match seen.hold {
+            _ if !wanted => {}
+            // What is left of the gang is held.
+            Some(within) => self.set_order(Command::Hold { attempt, within }, roster),
+            None if complete => self.set_order(Command::Go { attempt }, roster),
+            None => {}
         }
     }
 

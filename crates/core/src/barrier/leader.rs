@@ -95,7 +95,7 @@ impl Leader {
     pub fn report_hang(&mut self, hang: HangReport, now: Duration) -> Vec<LeaderAction> {
         let mut actions = Vec::new();
         let fence = self.order.as_ref().map(|order| order.command.fence());
-        if fence.is_some_and(|fence| fence > Fence::new(hang.attempt, Stage::Go)) {
+        if fence.is_some_and(|fence| fence >= Fence::new(hang.attempt, Stage::Stop)) {
             return actions;
         }
         self.hang = Some(hang);
@@ -205,7 +205,7 @@ impl Leader {
             self.order = Some(order.clone());
             self.changed = true;
             self.hang
-                .take_if(|hang| fence > Fence::new(hang.attempt, Stage::Go));
+                .take_if(|hang| fence >= Fence::new(hang.attempt, Stage::Stop));
         }
         let meant = self.peers.values().filter(|peer| {
             let Hello { slot, uid, .. } = &peer.hello;
@@ -297,7 +297,7 @@ impl Leader {
         let runs = self
             .order
             .as_ref()
-            .is_some_and(|order| order.command.fence().stage == Stage::Go);
+            .is_some_and(|order| matches!(order.command.fence().stage, Stage::Go | Stage::Hold));
         if runs {
             self.limits.report_every
         } else {

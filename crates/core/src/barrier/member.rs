@@ -102,6 +102,8 @@ pub struct Member {
     since: Duration,
     fence: Fence,
     how: StopHow,
+    /// Since when it has an order to hold, and for how long.
+    held: Option<(Duration, Duration)>,
     connected: bool,
     received_at: Duration,
     sent_at: Duration,
@@ -131,6 +133,7 @@ impl Member {
             since: now,
             fence,
             how: StopHow::Hang,
+            held: None,
             connected: false,
             received_at: now,
             sent_at: now,
@@ -252,8 +255,7 @@ impl Member {
             let silent = self.received_at + self.setup.limits.silent_after;
             silent.min(self.sent_at + self.report_pause())
         });
-        let ends = self.patience().map(|patience| self.since + patience);
-        [reports, ends].into_iter().flatten().min()
+        [reports, self.gives_up_at()].into_iter().flatten().min()
     }
 
     /// Time has passed.
@@ -262,8 +264,7 @@ impl Member {
         if self.exited {
             return actions;
         }
-        let waited = now.saturating_sub(self.since);
-        if self.patience().is_some_and(|patience| waited >= patience) {
+        if self.gives_up_at().is_some_and(|at| now >= at) {
             self.give_up(now, &mut actions);
         }
         if self.exited || !self.connected {
@@ -288,6 +289,18 @@ impl Member {
             MemberState::CannotStop => Some(limits.farewell),
             MemberState::Ready | MemberState::Stopped => Some(limits.idle_within()),
         }
+    }
+
+    /// When it gives up waiting for an order. A container that is held stays a little longer than the operator holds the gang, so that
+    /// the operator decides first.
+    fn gives_up_at(&self) -> Option<Duration> {
+        let at = self.since + self.patience()?;
+        let waits = matches!(self.state, MemberState::Ended(_) | MemberState::Ready);
+        let ordered = self.fence == Fence::new(self.attempt, Stage::Hold);
+        let held = self.held.filter(|_| waits && ordered);
+        Some(held.map_or(at, |(since, within)| {
+            at.max(since + within + self.setup.limits.hold)
+        }))
     }
 
     fn report_pause(&self) -> Duration {
@@ -328,6 +341,10 @@ impl Member {
             if stops && !newer && stronger {
                 actions.push(MemberAction::Stop { attempt, how });
             }
+        }
+        if let Command::Hold { within, .. } = command {
+            let since = self.held.filter(|_| fence == self.fence);
+            self.held = Some((since.map_or(now, |(since, _)| since), within));
         }
         self.fence = fence;
         self.advance(now, actions);

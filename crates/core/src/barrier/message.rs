@@ -31,6 +31,8 @@ pub enum Stage {
     Prepare,
     /// Programs run.
     Go,
+    /// One of them failed, and all containers are kept for inspection. Programs that run still run.
+    Hold,
     /// Programs are stopped.
     Stop,
 }
@@ -75,6 +77,13 @@ pub enum Command {
         /// The attempt.
         attempt: u32,
     },
+    /// Keep the container, whether or not the program of `attempt` ended: people inspect it.
+    Hold {
+        /// The attempt.
+        attempt: u32,
+        /// For so long since the member first received it, at least.
+        within: Duration,
+    },
     /// Stop the program of `attempt`, and start none of it again.
     Stop {
         /// The attempt.
@@ -90,6 +99,7 @@ impl Command {
         match *self {
             Self::Prepare { attempt } => Fence::new(attempt, Stage::Prepare),
             Self::Go { attempt } => Fence::new(attempt, Stage::Go),
+            Self::Hold { attempt, .. } => Fence::new(attempt, Stage::Hold),
             Self::Stop { attempt, .. } => Fence::new(attempt, Stage::Stop),
         }
     }

@@ -309,6 +309,14 @@ pub(super) fn by_status(facts: &Facts) -> Option<Answer> {
             Cause::Starting,
             format!("wait: a program has 35 s to stop; {} shows what failed", facts.ours("status")),
         ),
+        Code::HeldOnFailure => (
+            Cause::Held,
+            format!(
+                "look at it with {} and {}; remove `trainyard.dev/hold-on-failure` to continue at once",
+                facts.ours("stacks"),
+                facts.ours("exec")
+            ),
+        ),
         Code::WaitingForPods => (
             Cause::Starting,
             format!("wait a moment; {} follows it", facts.ours("status")),

@@ -186,6 +186,10 @@ pub enum EventReason {
     FabricDisagrees,
     /// The job has failed.
     Failed,
+    /// An attempt failed, and its pods are kept for inspection.
+    HeldOnFailure,
+    /// Its pods are no longer kept.
+    HoldEnded,
     /// The gang is evicted for another one.
     Preempted,
     /// The preflight failed on every node.
@@ -229,6 +233,8 @@ impl EventReason {
             Self::FabricAdded => "FabricAdded",
             Self::FabricDisagrees => "FabricDisagrees",
             Self::Failed => "Failed",
+            Self::HeldOnFailure => "HeldOnFailure",
+            Self::HoldEnded => "HoldEnded",
             Self::Preempted => "Preempted",
             Self::PreflightFailed => "PreflightFailed",
             Self::PreflightNotRun => "PreflightNotRun",

@@ -12,6 +12,7 @@
 
 mod choice;
 mod hang;
+mod hold;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,6 +22,7 @@ use std::{
 pub(super) use self::{
     choice::{program_ended, programs, template_digest, way},
     hang::with_hang,
+    hold::{holds, is_held, lost_words},
 };
 use super::{
     Action, ConditionType, EventKind, EventReason, GangStep, LastRestart, ObservedPod, PodPhase,
@@ -57,6 +59,7 @@ pub(super) fn drop_outdated(pass: &mut Pass<'_>) {
 
 /// Answers the leader where the pass decides nothing about the gang: the job has ended or is about to have no pods.
 pub(super) fn stand_by(pass: &mut Pass<'_>, wish: Wish) {
+    pass.status.trainyard.hold = None;
     step(pass, wish);
 }
 
@@ -89,6 +92,7 @@ fn step(pass: &mut Pass<'_>, wish: Wish) -> Option<Step> {
         leader,
         pods: &pods,
         wish,
+        hold: hold::order(pass),
     };
     let mut step = coordinator.step(&seen, gang.now);
     if let Some(at) = step.wake_at {

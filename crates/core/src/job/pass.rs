@@ -37,6 +37,8 @@ pub(super) struct Pass<'a> {
     wake_at: Option<Timestamp>,
     /// What follows for the supervisors of the gang.
     pub(super) gang: Option<Box<GangStep>>,
+    /// When the failure that is handled was seen, where it was held since.
+    pub(super) failed_at: Option<Timestamp>,
 }
 
 impl<'a> Pass<'a> {
@@ -52,6 +54,7 @@ impl<'a> Pass<'a> {
             reasons: Vec::new(),
             wake_at: None,
             gang: None,
+            failed_at: None,
         }
     }
 
@@ -182,6 +185,7 @@ impl<'a> Pass<'a> {
             record.ledger.reached(step);
         }
         record.attempt += 1;
+        record.hold = None;
         record.formed = false;
         record.replicas = self.job.replicas();
         record.succeeded.clear();

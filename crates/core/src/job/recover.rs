@@ -100,7 +100,11 @@ fn recover_gang(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), Fails> {
         at: None,
     }));
     failures.retain(|failure| restart::response(pass.job, failure) != Response::Bear);
-    let Some(first) = headline(&failures) else {
+    let first = headline(&failures);
+    if in_place::holds(pass, first) {
+        return Ok(());
+    }
+    let Some(first) = first else {
         let attempt = pass.status.trainyard.attempt;
         resize_gang(pass);
         restart_if_asked(pass, roster, attempt);
@@ -350,10 +354,11 @@ fn charge(
         }
     };
     let message = format!(
-        "{} Pod `{name}`: {}.{verdict} Failure budget ({}): {spent} of {limit} used.{way}",
+        "{} Pod `{name}`: {}.{verdict} Failure budget ({}): {spent} of {limit} used.{way}{}",
         messages::restarting(pass.job, failure),
         failure.cause,
-        account.name()
+        account.name(),
+        in_place::lost_words(pass, failure),
     );
     pass.emit(EventKind::Warning, EventReason::Restarting, message);
     Ok(())
@@ -395,13 +400,14 @@ pub(super) fn pause_after(failure: &Failure, failures: u32) -> Option<Duration> 
 
 /// Whether the attempt ran for so long that its end was not a quick failure.
 pub(super) fn ran_steadily(pass: &Pass<'_>) -> bool {
+    let failed_at = pass.failed_at.unwrap_or(pass.now);
     pass.condition(ConditionType::Running)
         .filter(|_| pass.holds(ConditionType::Running))
         .is_some_and(|running| {
             running
                 .last_transition_time
                 .checked_add(STEADY)
-                .is_ok_and(|steady_at| steady_at <= pass.now)
+                .is_ok_and(|steady_at| steady_at <= failed_at)
         })
 }
 

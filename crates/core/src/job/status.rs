@@ -245,6 +245,9 @@ pub struct JobRecord {
     /// The restart in place that is under way.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub barrier: Option<Barrier>,
+    /// The failure for which the pods of this attempt are, or were, kept for inspection.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hold: Option<Hold>,
     /// A hash of the pod templates when the pods were created, where those have supervisors.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod_template: Option<String>,
@@ -395,6 +398,21 @@ pub struct LastRestart {
     /// Nothing where an earlier version stored it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub began_at: Option<Timestamp>,
+}
+
+/// A failure for which a gang is kept for inspection.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Hold {
+    /// The attempt that failed.
+    pub attempt: u32,
+    /// Since when it is held.
+    pub since: Timestamp,
+    /// What failed, in one sentence.
+    pub why: String,
+    /// Whether the hold is over.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ended: bool,
 }
 
 /// How far attempts came, and how many since came no further.

@@ -5,11 +5,13 @@
 //! [`SuperviseSettings`]; what only the pod itself knows, its uid and its attempt, comes from the downward API.
 
 mod eligible;
+mod last_words;
 mod shape;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::eligible::{audience, audience_job, obstacle};
+pub use self::eligible::{audience, audience_job, job_obstacle, obstacle};
+pub use self::last_words::{HowEnded, LastWords};
 pub(super) use self::shape::{Supervision, shared};
 pub use crate::spec::leading_slot;
 use crate::spec::{JobSettings, OnNan, Slot, WatchMode};
@@ -25,12 +27,26 @@ const FILES_FOLDER: &str = "/var/run/secrets/trainyard/gang";
 /// The kubelet renews the token before it has run out.
 const TOKEN_SECONDS: i64 = 3_600;
 
+/// The volume for what supervisor and program exchange, and its folder. It is a file system in memory, and small.
+const RUN_VOLUME: &str = "trainyard-run";
+const RUN_FOLDER: &str = "/run/trainyard";
+const RUN_BYTES: &str = "16Mi";
+
+/// The socket on which a supervisor answers, in [`SuperviseSettings::run`].
+pub const SOCKET: &str = "supervisor.sock";
+/// The file for heartbeats, in [`SuperviseSettings::run`]; of one rank of several with `.RANK` behind it.
+pub const BEAT: &str = "beat";
+/// The first words of a training container that has a supervisor.
+pub const WORDS: [&str; 2] = ["/opt/trainyard/trainyard", "supervise"];
+
 /// The variables that identify the pod to the supervisor.
 pub mod variable_name {
     /// [`super::SuperviseSettings`] as JSON.
     pub const SETTINGS: &str = "TRAINYARD_SUPERVISE";
     /// The uid of the pod, from the downward API.
     pub const POD_UID: &str = "TRAINYARD_POD_UID";
+    /// The file for heartbeats of the program.
+    pub const BEAT: &str = "TRAINYARD_BEAT";
     /// The attempt: for the supervisor that of the pod's label when the container started, for the program that which it runs as.
     pub const ATTEMPT: &str = crate::launch::agent::variable_name::ATTEMPT;
 }
@@ -75,6 +91,12 @@ pub struct SuperviseSettings {
     pub ranks: SupervisedRanks,
     /// What is watched.
     pub watch: SupervisedWatch,
+    /// The folder in which the supervisor has its socket, and programs their heartbeats.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<String>,
+    /// The file whose content the kubelet keeps when the container has ended, where the supervisor may write it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_words: Option<String>,
 }
 
 /// The grace period of pods that were created before it was written down.

@@ -24,7 +24,13 @@ fn after(reason: &Reason) -> Option<Reason> {
             attempt: 2,
             phase: text("stopping: 3 of 4 members have stopped"),
         },
-        Reason::RestartingInPlace { .. } => Reason::OldPods {
+        Reason::RestartingInPlace { .. } => Reason::HeldOnFailure {
+            attempt: 2,
+            until: at(60),
+            held: text("4 pods with 8 GPUs"),
+            why: text("pod `j-worker-0`: it ended with exit code 1"),
+        },
+        Reason::HeldOnFailure { .. } => Reason::OldPods {
             attempt: 2,
             count: 3,
             first: text("j-worker-0"),

@@ -34,6 +34,15 @@ impl fmt::Display for Reason {
             Self::RestartingInPlace { attempt, phase } => {
                 write!(f, "attempt {attempt} starts in place; {phase}")
             }
+            Self::HeldOnFailure {
+                attempt,
+                until,
+                held,
+                why,
+            } => write!(
+                f,
+                "attempt {attempt} failed ({why}) and is held for inspection until {until}; it holds {held}"
+            ),
             Self::OldPods {
                 attempt,
                 count,

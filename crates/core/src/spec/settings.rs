@@ -34,6 +34,8 @@ pub mod annotation {
     pub const SUPERVISE: &str = "trainyard.dev/supervise";
     /// How long programs have after SIGTERM in a restart in place until they are killed, e.g. `5s`.
     pub const STOP_GRACE: &str = "trainyard.dev/stop-grace";
+    /// How long a supervised gang is kept for inspection after a failure, e.g. `30m`; at most 24 hours.
+    pub const HOLD_ON_FAILURE: &str = "trainyard.dev/hold-on-failure";
     /// Annotation on pods: the authority of the server to which the leader of the gang connects, as PEM.
     pub const GANG_CA: &str = "trainyard.dev/gang-ca";
     /// Attempts in a row that reach no later step before the job fails, e.g. `3`; `0` never ends it for that.
@@ -104,6 +106,8 @@ pub struct JobSettings {
     pub supervise: Supervise,
     /// How long programs have after SIGTERM in a restart in place.
     pub stop_grace: Duration,
+    /// How long a gang is kept for inspection after a failure, where stated.
+    pub hold_on_failure: Option<Duration>,
     /// Attempts in a row that reach no later step before the job fails, where stated; 0 never ends it for that.
     pub no_progress: Option<u32>,
     /// How long a gang that has seats may take until all of its pods run.
@@ -167,6 +171,7 @@ impl Default for JobSettings {
             restart_in: RestartIn::default(),
             supervise: Supervise::default(),
             stop_grace: Self::STOP_GRACE,
+            hold_on_failure: None,
             no_progress: None,
             start_within: Self::START_WITHIN,
             compat: BTreeSet::new(),

@@ -17,9 +17,8 @@ use trainyard_core::job::PodPhase;
 use super::{Engine, remote::no_such_rank};
 use crate::{
     Ranks, channel,
-    looker::{PodProcesses, PodToRead, ToRead, read_stacks},
     remote::Answer,
-    stacks::MissingRank,
+    stacks::{MissingRank, PodToRead, ToRead, read as read_stacks},
 };
 
 /// Held while stacks are read.
@@ -57,14 +56,11 @@ impl Engine<'_> {
         let entries = self.pods.entries.iter();
         let running: Vec<PodToRead> = entries
             .filter(|(_, entry)| entry.phase == PodPhase::Running)
-            .filter_map(|(key, entry)| {
+            .filter_map(|(_, entry)| {
                 Some(PodToRead {
                     name: entry.name.clone(),
-                    processes: PodProcesses {
-                        key: *key,
-                        first: entry.pid?,
-                        ranks: ranks.of_pod(&replicas, entry.slot),
-                    },
+                    first: entry.pid?,
+                    ranks: ranks.of_pod(&replicas, entry.slot),
                 })
             })
             .collect();
@@ -72,7 +68,7 @@ impl Engine<'_> {
             return Err(format!("job `{job}` has no running pods now"));
         }
         let numbered = |rank| {
-            let held = running.iter().filter_map(|pod| pod.processes.ranks.clone());
+            let held = running.iter().filter_map(|pod| pod.ranks.clone());
             held.into_iter().any(|held| held.contains(&rank))
         };
         let missing: Vec<MissingRank> = (0..rank_count)

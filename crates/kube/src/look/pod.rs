@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use serde_json::Value;
 use trainyard_core::{
     explain::{PodFacts, Trouble},
-    launch::slot_of,
+    launch::{slot_of, supervise::WORDS},
     spec::{Slot, annotation},
 };
 
@@ -26,6 +26,8 @@ pub struct PodSeen {
     pub containers: Vec<String>,
     /// The volume claims it mounts.
     pub claims: Vec<String>,
+    /// Whether the container that trains runs under a supervisor.
+    pub supervised: bool,
     /// What is known of it.
     pub facts: PodFacts,
 }
@@ -117,6 +119,8 @@ impl PodSeen {
             let memory = limits.and_then(|limits| limits.get("memory"));
             facts.memory_limit = memory.map(|memory| memory.0.clone());
         }
+        let words = training.and_then(|training| training.command.as_ref());
+        let supervised = words.is_some_and(|words| *words == WORDS);
         let statuses = status.init_container_statuses.iter().flatten();
         let mut statuses = statuses.chain(status.container_statuses.iter().flatten());
         facts.trouble = statuses.find_map(trouble);
@@ -131,6 +135,7 @@ impl PodSeen {
             slot,
             containers: containers.map(|container| container.name.clone()).collect(),
             claims: claims.collect(),
+            supervised,
             facts,
         })
     }

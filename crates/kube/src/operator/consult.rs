@@ -146,8 +146,10 @@ impl Operator {
             }
             Err(reason) => {
                 debug!(job = %key, pod, reason, "No log of the failed pod");
-                // How its pods ended is known all the same.
-                let report = report(&pod, failed, ends, &[]);
+                // How its pods ended is known all the same, and of supervised ones the last line.
+                let line = self.state.store().last_line(key, &failed.uid, attempt);
+                let line = line.unwrap_or_default();
+                let report = report(&pod, failed, ends, line.as_bytes());
                 report.summary(attempt)
             }
         };

@@ -135,13 +135,18 @@ impl World {
 
     /// Ends the containers of a pod.
     pub(crate) fn end_pod(&mut self, name: &Name, exit: i32) {
+        self.end_pod_saying(name, exit, "");
+    }
+
+    /// The same, with what its training container left for the kubelet.
+    pub(crate) fn end_pod_saying(&mut self, name: &Name, exit: i32, message: &str) {
         let now = stamp(clock::now());
         self.change(name, |pod| {
             let phase = if exit == 0 { "Succeeded" } else { "Failed" };
             pod["status"]["phase"] = phase.into();
             let reason = if exit == 0 { "Completed" } else { "Error" };
             let ended =
-                json!({"terminated": {"exitCode": exit, "reason": reason, "finishedAt": now}});
+                json!({"terminated": {"exitCode": exit, "reason": reason, "finishedAt": now, "message": message}});
             let statuses = pod["status"].get_mut("containerStatuses");
             for status in statuses.and_then(Value::as_array_mut).into_iter().flatten() {
                 status["state"] = ended.clone();

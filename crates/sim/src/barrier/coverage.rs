@@ -70,6 +70,12 @@ marks! {
     FailedInside,
     /// A pod on a lost node was deleted by force.
     ForcedAway,
+    /// A failed gang was kept for inspection.
+    Held,
+    /// A gang that was kept restarted in place.
+    RestartedAfterHold,
+    /// A member whose program ended stayed longer for that.
+    StayedForHold,
 }
 
 /// How often each was met.

@@ -1,5 +1,7 @@
 //! What goes wrong, and when.
 
+use std::time::Duration;
+
 use super::{
     coverage::Mark,
     world::{Happening, World, leader_slot},
@@ -8,6 +10,9 @@ use crate::dice::Dice;
 use trainyard_core::barrier::{
     Command, Envelope, HangReport, LeaderMessage, MemberState, ProgramExit, Stage,
 };
+
+/// The longest time that a gang of a run is kept for inspection.
+pub(super) const LONGEST_HOLD: Duration = Duration::from_mins(1);
 
 /// Something that goes wrong. Slots are taken modulo the size of the gang.
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +53,8 @@ pub(super) enum Fault {
     },
     Delete,
     Resize(u32),
+    /// The user has seen enough of a gang that is held.
+    EndHold,
 }
 
 /// One fault of a plan.
@@ -83,6 +90,13 @@ pub(super) fn plan(seed: u64) -> Vec<Planned> {
         failed_at += dice.within(3_000..=15_000);
     }
     plan
+}
+
+/// How long a failed gang is kept for inspection: not at all in most runs.
+pub(super) fn hold(seed: u64) -> Option<Duration> {
+    let dice = &mut Dice::new(seed, 3);
+    let seconds = dice.pick(&[0, 0, 0, 5, 20, LONGEST_HOLD.as_secs()]);
+    (seconds > 0).then(|| Duration::from_secs(seconds))
 }
 
 /// When faults stop.
@@ -125,6 +139,7 @@ fn draw(dice: &mut Dice) -> Fault {
             length: dice.within(500..=20_000),
         },
         95..97 => Fault::Delete,
+        97 => Fault::EndHold,
         _ => Fault::Resize(dice.below(4) + 2),
     }
 }
@@ -208,6 +223,10 @@ impl World {
             }
             Fault::Delete => {
                 self.api.being_deleted = true;
+                self.pods_changed();
+            }
+            Fault::EndHold => {
+                self.api.hold = None;
                 self.pods_changed();
             }
             Fault::Resize(size) => {

@@ -3,14 +3,15 @@
 use std::{collections::BTreeSet, fmt::Debug};
 
 use trainyard_core::{
-    barrier::{Command, MemberState, Order, Phase, StateName},
+    barrier::{Command, Fence, MemberState, Order, Phase, Stage, StateName},
     job::{self, Action, Decision, Observed},
 };
 
 use super::{
+    faults::LONGEST_HOLD,
     job::{Write, charges},
     operator::birth_of,
-    world::{World, in_millis, limits, worker},
+    world::{World, in_millis, is_held, limits, worker},
 };
 use crate::violation::{Verdict, ensure};
 
@@ -27,6 +28,10 @@ pub(super) struct Known {
     barrier_since: Option<i64>,
     /// Operators that crashed since then.
     pub(super) crashes: u32,
+    /// Since when a hold is stored.
+    hold_since: Option<i64>,
+    /// Operators that crashed since then.
+    pub(super) crashes_in_hold: u32,
 }
 
 /// A member never goes back.
@@ -84,6 +89,25 @@ pub(super) fn decided(observed: &Observed, decision: &Decision) -> Verdict {
         "{:?} is stored with it",
         status.trainyard.barrier
     );
+    if is_held(&observed.status) && is_held(status) {
+        let touches = |action: &&Action| {
+            matches!(action, Action::CreatePod { .. } | Action::DeletePod { .. })
+        };
+        let touched = decision.actions.iter().find(touches);
+        ensure!(
+            "a gang that is held keeps its pods",
+            touched.is_none(),
+            "{touched:?} is decided"
+        );
+        let gang = decision.gang.as_ref();
+        let order = gang.and_then(|gang| gang.coordinator.order());
+        let attempt = status.trainyard.attempt;
+        ensure!(
+            "supervisors are ordered to hold",
+            order.is_some_and(|order| order.command.fence() == Fence::new(attempt, Stage::Hold)),
+            "the order is {order:?}"
+        );
+    }
     ensure!(
         "every pass gives a reason",
         !decision.reasons.is_empty(),
@@ -166,6 +190,21 @@ pub(super) fn stored(world: &mut World, write: &Write) -> Verdict {
         world.known.crashes = 0;
         world.known.charges = 0;
     }
+    match (is_held(&world.api.status), is_held(status)) {
+        (false, true) => {
+            world.known.hold_since = Some(world.now);
+            world.known.crashes_in_hold = 0;
+        }
+        (true, false) => world.known.hold_since = None,
+        _ => {}
+    }
+    ensure!(
+        "nothing is charged or restarted while a gang is held",
+        !is_held(status) || charges(world, write) == 0 && new == old && record.barrier.is_none(),
+        "attempt {new} after {old}, with {} charges and {:?}",
+        charges(world, write),
+        record.barrier
+    );
     world.known.charges += charges(world, write);
     if prepares && new > old {
         world.known.prepared.insert(new);
@@ -210,6 +249,7 @@ pub(super) fn unchanged<M: Debug>(birth: u32, message: &M, unchanged: bool) -> V
 
 /// Now and then: nothing waits for longer than its bound.
 pub(super) fn audit(world: &World) -> Verdict {
+    audit_hold(world)?;
     let limits = limits();
     let slack = 2_000;
     for (birth, container) in &world.containers {
@@ -218,6 +258,10 @@ pub(super) fn audit(world: &World) -> Verdict {
         }
         let bound = match container.member.state() {
             MemberState::Running => continue,
+            // The order to hold may arrive at the end of the time without it.
+            MemberState::Ended(_) if container.member.fence().stage == Stage::Hold => {
+                limits.hold * 2 + LONGEST_HOLD
+            }
             MemberState::Ended(_) => limits.hold,
             MemberState::Stopping => limits.stop_within,
             MemberState::CannotStop => limits.farewell,
@@ -251,6 +295,22 @@ pub(super) fn audit(world: &World) -> Verdict {
     Ok(())
 }
 
+/// A hold ends within its bound, whatever happens to operators.
+fn audit_hold(world: &World) -> Verdict {
+    let Some(since) = world.known.hold_since.filter(|_| !world.api.being_deleted) else {
+        return Ok(());
+    };
+    let down = i64::from(world.known.crashes_in_hold) * 47_000;
+    let waited = world.now - since;
+    ensure!(
+        "a hold ends within its bound",
+        waited <= in_millis(LONGEST_HOLD) + down + 8_000,
+        "{:?} for {waited} ms",
+        world.api.status.trainyard.hold
+    );
+    Ok(())
+}
+
 /// The world has settled: no barrier, and all programs run as the stored attempt, or the job has no pods.
 pub(super) fn settled(world: &World) -> Verdict {
     let name = "the world settles";
@@ -263,6 +323,12 @@ pub(super) fn settled(world: &World) -> Verdict {
         );
         return Ok(());
     }
+    ensure!(
+        name,
+        !is_held(&world.api.status),
+        "{:?} is stored",
+        world.api.status.trainyard.hold
+    );
     ensure!(
         name,
         world.barrier().is_none(),

@@ -18,7 +18,7 @@ use trainyard_core::{
 use super::{
     coverage::Mark,
     operator::Operator,
-    world::{Api, JOB, Pod, World, is_suspended, leader_slot, limits, worker},
+    world::{Api, JOB, Pod, World, is_held, is_suspended, leader_slot, limits, worker},
 };
 
 /// The moment at which a world begins, in seconds.
@@ -67,6 +67,7 @@ impl Operator {
             framework: Framework::Jax,
             settings: JobSettings {
                 start_within: limits().start_within,
+                hold_on_failure: self.hold,
                 ..JobSettings::default()
             },
         }
@@ -150,6 +151,13 @@ impl World {
                 pod.failed.is_none() && !pod.node_lost && pod.terminating.is_none()
             })
         };
+        let held_before = is_held(&self.api.status);
+        if !held_before && is_held(after) {
+            self.coverage.mark(Mark::Held);
+        }
+        if held_before && before.barrier.is_none() && record.barrier.is_some() {
+            self.coverage.mark(Mark::RestartedAfterHold);
+        }
         let mut slots = (0..self.api.size).map(worker);
         let newly = slots.any(|slot| lost(slot) && well(&slot));
         let marks = match (&before.barrier, &record.barrier) {

@@ -1,6 +1,6 @@
 //! The operator: it sees late, decides with `job::decide`, writes, calls, sends, and crashes between any two of these.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use trainyard_core::{
     barrier::{Begin, Coordinator, Envelope, OperatorMessage, Phase, Summary},
@@ -58,6 +58,7 @@ pub(super) struct Operator {
     pub(super) suspend: bool,
     pub(super) being_deleted: bool,
     pub(super) size: u32,
+    pub(super) hold: Option<Duration>,
     pub(super) shared: Option<SharedInputs>,
     /// A write is on its way.
     writes: bool,
@@ -96,6 +97,7 @@ impl World {
             suspend: self.api.suspend,
             being_deleted: self.api.being_deleted,
             size: self.api.size,
+            hold: self.api.hold,
             shared: None,
             writes: false,
             put_off: None,
@@ -124,6 +126,7 @@ impl World {
         if self.barrier().is_some() {
             self.known.crashes += 1;
         }
+        self.known.crashes_in_hold += 1;
         self.schedule(down, Happening::StartOperator);
         if let Some(leader) = operator.leader {
             self.leader_loses_operator(leader, operator.half_open);
@@ -204,6 +207,7 @@ impl World {
             operator.suspend = api.suspend;
             operator.being_deleted = api.being_deleted;
             operator.size = api.size;
+            operator.hold = api.hold;
             self.pass();
         }
     }

@@ -116,7 +116,15 @@ impl World {
         for action in actions {
             match action {
                 MemberAction::Start { attempt } => self.start_program(birth, attempt),
-                MemberAction::Stop { attempt, how } => self.stop_program(birth, attempt, how),
+                MemberAction::Stop { attempt, how } => {
+                    let now = self.now;
+                    let container = self.container(birth);
+                    let ended = container.reached == (attempt, StateName::Ended);
+                    if ended && now - container.state_since > in_millis(limits().hold) {
+                        self.coverage.mark(Mark::StayedForHold);
+                    }
+                    self.stop_program(birth, attempt, how);
+                }
                 MemberAction::Send(hello) => self.send_hello(birth, &hello),
                 MemberAction::Redial { after } => {
                     let container = self.container(birth);

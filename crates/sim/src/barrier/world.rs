@@ -94,6 +94,8 @@ pub(super) struct Api {
     pub(super) being_deleted: bool,
     /// The pods that the job wants.
     pub(super) size: u32,
+    /// How long a failed gang is kept for inspection.
+    pub(super) hold: Option<Duration>,
     /// This attempt hangs.
     pub(super) hangs: Option<u32>,
     pub(super) pods: BTreeMap<Slot, Pod>,
@@ -125,6 +127,13 @@ pub(super) fn is_suspended(status: &JobStatus) -> bool {
         suspended && condition.status == ConditionStatus::True
     };
     status.conditions.iter().any(holds)
+}
+
+/// Whether `status` says that the gang is kept for inspection.
+pub(super) fn is_held(status: &JobStatus) -> bool {
+    let record = &status.trainyard;
+    let hold = record.hold.as_ref();
+    hold.is_some_and(|hold| hold.attempt == record.attempt && !hold.ended)
 }
 
 /// A container with its supervisor and its program.
@@ -211,6 +220,7 @@ impl World {
                 suspend: false,
                 being_deleted: false,
                 size,
+                hold: faults::hold(seed),
                 hangs: None,
                 pods: BTreeMap::new(),
                 pods_version: 1,

@@ -45,6 +45,8 @@ pub(super) struct Seen {
     pub(super) bad_tokens: u32,
     /// The gang is to restart although nothing failed.
     pub(super) restart: bool,
+    /// The gang is held for so long, and nothing restarts meanwhile.
+    pub(super) hold: Option<Duration>,
 }
 
 impl Seen {
@@ -225,6 +227,7 @@ impl World {
             leader: self.leader,
             pods: &self.pods,
             wish: Wish::Run,
+            hold: seen.hold,
         };
         let step = self.coordinator.step(&job, self.origin.elapsed());
         for relabel in step.relabel {
@@ -247,7 +250,8 @@ impl World {
             .any(|ended| ended.exit.container_code() != 0);
         let hangs = seen.hangs.iter().any(|hang| hang.attempt == stored.attempt);
         let restart = failed || std::mem::take(&mut seen.restart);
-        if stored.barrier.is_none() && (restart || hangs) && step.outcome.is_none() {
+        let free = stored.barrier.is_none() && seen.hold.is_none();
+        if free && (restart || hangs) && step.outcome.is_none() {
             let how = if restart { self.how } else { StopHow::Hang };
             let barrier = Barrier::begin(stored.attempt, how, "a test", SlotSet::default());
             seen.stored.barrier = Some(barrier);

@@ -23,6 +23,7 @@ struct Gang {
     slots: BTreeSet<Slot>,
     pods: BTreeMap<Slot, SeenPod>,
     wish: Wish,
+    hold: Option<Duration>,
 }
 
 impl Gang {
@@ -38,6 +39,7 @@ impl Gang {
             slots: (0..3).map(slot).collect(),
             pods: (0..3).map(|index| (slot(index), pod(index))).collect(),
             wish: Wish::Run,
+            hold: None,
         }
     }
 
@@ -71,6 +73,7 @@ impl Gang {
             leader: slot(0),
             pods: &self.pods,
             wish: self.wish,
+            hold: self.hold,
         };
         self.coordinator.step(&seen, at(now))
     }
@@ -432,4 +435,27 @@ fn a_hang_of_this_attempt_and_no_other_is_passed_on() {
         });
         assert_eq!(gang.step(1).hang, counts.then_some(report));
     }
+}
+
+#[test]
+fn what_is_left_of_a_gang_is_held() {
+    let mut gang = Gang::new(
+        Stored {
+            attempt: 1,
+            barrier: None,
+        },
+        1,
+    );
+    assert_eq!(command(&gang.step(0)), Some(Command::Go { attempt: 1 }));
+    gang.hold = Some(at(60));
+    let hold = Command::Hold {
+        attempt: 1,
+        within: at(60),
+    };
+    gang.pods.remove(&slot(2));
+    assert_eq!(command(&gang.step(1)), Some(hold));
+    assert_eq!(command(&gang.step(2)), None, "sent once");
+    gang.wish = Wish::Suspend;
+    gang.hold = None;
+    assert_eq!(command(&gang.step(3)), None);
 }

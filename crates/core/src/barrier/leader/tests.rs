@@ -1,7 +1,7 @@
 use super::*;
 use crate::{
     barrier::{
-        message::{Command, Fence, ProgramExit},
+        message::{Command, Fence, ProgramExit, StopHow},
         slots::Roster,
     },
     spec::{Role, Slot},
@@ -121,7 +121,7 @@ fn summary_groups_members_of_the_roster() {
     assert_eq!(leader.summary().ended.len(), 1);
     let stop = Command::Stop {
         attempt: 1,
-        how: crate::barrier::StopHow::Hang,
+        how: StopHow::Hang,
     };
     drop(leader.receive_operator(&order(stop, &[0, 1, 2]), at(1)));
     let summary = leader.summary();
@@ -200,4 +200,27 @@ fn silent_operator_is_dialed_again() {
         leader.operator_gone(),
         [LeaderAction::RedialOperator { after }]
     );
+}
+
+#[test]
+fn hang_is_kept_while_the_gang_is_held() {
+    let mut leader = leader();
+    drop(leader.receive_operator(&order(Command::Go { attempt: 2 }, &[0, 1]), at(0)));
+    let hang = HangReport {
+        attempt: 2,
+        slot: slot(1),
+        rank: Some(1),
+        label: "hang_cpu_side".to_owned(),
+        sentence: "rank 1 sleeps".to_owned(),
+    };
+    drop(leader.report_hang(hang.clone(), at(1)));
+    let within = at(600);
+    let hold = Command::Hold { attempt: 2, within };
+    drop(leader.receive_operator(&order(hold, &[0, 1]), at(2)));
+    assert_eq!(leader.summary().hang, Some(hang.clone()));
+    let how = StopHow::Hang;
+    drop(leader.receive_operator(&order(Command::Stop { attempt: 2, how }, &[0, 1]), at(3)));
+    assert_eq!(leader.summary().hang, None);
+    drop(leader.report_hang(hang, at(4)));
+    assert_eq!(leader.summary().hang, None, "it is over");
 }

@@ -350,6 +350,57 @@ fn every_wait_ends() {
 }
 
 #[test]
+fn held_container_stays_as_long_as_ordered() {
+    let hold = |attempt, within| Command::Hold { attempt, within };
+    let spare = Limits::default().hold;
+    let (mut member, _) = member(Begin::Run, OnSuccess::Exit);
+    drop(member.program_ended(2, exit(7), at(0)));
+    drop(member.receive(&command(hold(2, at(600))), at(10)));
+    assert_eq!(member.wake_at(), Some(at(610) + spare));
+    // The same order again does not count again, another length counts from the first.
+    drop(member.receive(&command(hold(2, at(600))), at(300)));
+    assert_eq!(member.wake_at(), Some(at(610) + spare));
+    drop(member.receive(&command(hold(2, at(1_200))), at(300)));
+    assert_eq!(member.wake_at(), Some(at(1_210) + spare));
+    drop(member.receive(&command(go(2)), at(301)));
+    assert_eq!(member.wake_at(), Some(at(1_210) + spare), "Go is older");
+    assert_eq!(brief(&member.tick(at(1_210) + spare)), ["exit 7"]);
+}
+
+#[test]
+fn program_runs_while_its_container_is_held() {
+    let (mut member, _) = member(Begin::Run, OnSuccess::Exit);
+    let within = at(600);
+    let held = member.receive(&command(Command::Hold { attempt: 2, within }), at(1));
+    assert!(brief(&held).is_empty());
+    assert_eq!(member.state(), MemberState::Running);
+    drop(member.program_ended(2, exit(1), at(5)));
+    assert_eq!(member.wake_at(), Some(at(601) + Limits::default().hold));
+    let stopped = member.receive(&command(stop(2)), at(400));
+    assert_eq!(brief(&stopped), ["stop 2"]);
+    drop(member.program_stopped(2, at(400)));
+    drop(member.receive(&command(prepare(3)), at(400)));
+    assert_eq!(
+        brief(&member.receive(&command(go(3)), at(401))),
+        ["start 3"]
+    );
+    drop(member.program_ended(3, exit(1), at(410)));
+    assert_eq!(
+        member.wake_at(),
+        Some(at(440)),
+        "the hold was that of attempt 2"
+    );
+}
+
+#[test]
+fn success_ends_a_held_container() {
+    let (mut member, _) = member(Begin::Run, OnSuccess::Exit);
+    let within = at(600);
+    drop(member.receive(&command(Command::Hold { attempt: 2, within }), at(1)));
+    assert_eq!(brief(&member.program_ended(2, exit(0), at(5))), ["exit 0"]);
+}
+
+#[test]
 fn stop_that_takes_too_long_is_reported() {
     let (mut member, _) = member(Begin::Run, OnSuccess::Hold);
     drop(member.receive(&command(stop(2)), at(0)));

@@ -255,6 +255,18 @@ pub(super) fn of_the_job() -> Vec<Named> {
             vec!["released its nodes 2 times", "attempt 4"],
         ),
         (
+            "held for inspection",
+            facts().waits(&Reason::HeldOnFailure {
+                attempt: 2,
+                until: at(1_800),
+                held: "4 pods with 8 GPUs".to_owned(),
+                why: "pod `j-worker-0`: it ended with exit code 1".to_owned(),
+            }),
+            Cause::Held,
+            Waits,
+            vec!["exit code 1", "4 pods with 8 GPUs"],
+        ),
+        (
             "old pods in the way",
             facts()
                 .pending(|pod| {

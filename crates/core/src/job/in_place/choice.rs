@@ -97,6 +97,9 @@ fn obstacle(pass: &Pass<'_>, failure: &Failure) -> Option<NewPodsReason> {
     if !record.formed || pods.any(|pod| pod.phase == PodPhase::Pending) {
         return Some(NewPodsReason::PodsStarting);
     }
+    if is_asked(pass) {
+        return Some(NewPodsReason::Asked);
+    }
     if let Some(node) = verdict::blamed_node(pass, failure) {
         return Some(NewPodsReason::NodeBlamed { node });
     }
@@ -140,11 +143,16 @@ fn template_changed(pass: &Pass<'_>) -> bool {
 
 /// What the user has changed since the barrier began, where that needs new pods.
 pub(super) fn overtaken(pass: &Pass<'_>) -> Option<NewPodsReason> {
-    let asked = &pass.job.settings.restart;
-    if asked.is_some() && *asked != pass.status.trainyard.restart {
+    if is_asked(pass) {
         return Some(NewPodsReason::Asked);
     }
     template_changed(pass).then_some(NewPodsReason::TemplateChanged)
+}
+
+/// Whether the user asks for a restart that has not begun.
+pub(super) fn is_asked(pass: &Pass<'_>) -> bool {
+    let asked = &pass.job.settings.restart;
+    asked.is_some() && *asked != pass.status.trainyard.restart
 }
 
 /// A short hash of the pod templates (FNV-1a), by which a change of them is noticed. Users change only their own jobs, so nobody gains by a

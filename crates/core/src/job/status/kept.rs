@@ -18,6 +18,7 @@ const REPLACED_WHOLE: &[&str] = &[
     "fabric",
     "progress",
     "barrier",
+    "hold",
     "lastRestart",
 ];
 

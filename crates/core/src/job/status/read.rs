@@ -23,7 +23,7 @@ use serde::{
 use serde_json::{Map, Value};
 
 use super::{
-    Condition, ConditionStatus, ConditionType, FailedBy, JobRecord, JobStatus, Kept, LastEnd,
+    Condition, ConditionStatus, ConditionType, FailedBy, Hold, JobRecord, JobStatus, Kept, LastEnd,
     LastFailure, LastRestart, ProgressRecord, RoleStatus, WithoutProgress,
 };
 use crate::{job::conditions, reason::StoredReason, spec::Role};
@@ -207,6 +207,10 @@ fn read_record(stored: &Map<String, Value>) -> Result<JobRecord, Unreadable> {
     let last_restart = fields.get("lastRestart");
     if last_restart.is_some_and(|it| !reads::<LastRestart>(it)) {
         fields.remove("lastRestart");
+    }
+    let hold = fields.get("hold");
+    if hold.is_some_and(|it| !reads::<Hold>(it)) {
+        fields.remove("hold");
     }
     let failed_by = fields.get("failedBy");
     if failed_by.is_some_and(|it| !reads::<FailedBy>(it)) {

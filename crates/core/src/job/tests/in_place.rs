@@ -1,6 +1,7 @@
 //! Restarts in place, with members that report what they are asked for.
 
 mod answers;
+mod hold;
 
 use std::time::Duration;
 

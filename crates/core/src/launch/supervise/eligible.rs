@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::{Container, PodSpec};
 
-use super::{FILES_FOLDER, FILES_VOLUME};
+use super::{FILES_FOLDER, FILES_VOLUME, RUN_FOLDER, RUN_VOLUME};
 use crate::{
     barrier::MAX_MEMBERS,
     launch::{Cluster, agent},
@@ -36,9 +36,12 @@ pub fn audience_job(audience: &str) -> Option<(&str, Kind, &str)> {
 ///
 /// All pods of a gang have one or none has.
 pub fn obstacle(job: &Job, cluster: &Cluster) -> Option<String> {
-    of_cluster(cluster)
-        .or_else(|| of_job(job))
-        .or_else(|| of_templates(job))
+    of_cluster(cluster).or_else(|| job_obstacle(job))
+}
+
+/// The same, as far as it depends on the job alone.
+pub fn job_obstacle(job: &Job) -> Option<String> {
+    of_job(job).or_else(|| of_templates(job))
 }
 
 fn of_cluster(cluster: &Cluster) -> Option<String> {
@@ -129,12 +132,22 @@ fn of_pod(pod: &PodSpec, container: &Container) -> Option<String> {
         ));
     }
     let mut volumes = pod.volumes.iter().flatten();
-    let taken = [agent::PROGRAM_VOLUME, agent::IDENTITY_VOLUME, FILES_VOLUME];
+    let taken = [
+        agent::PROGRAM_VOLUME,
+        agent::IDENTITY_VOLUME,
+        FILES_VOLUME,
+        RUN_VOLUME,
+    ];
     if let Some(volume) = volumes.find(|volume| taken.contains(&volume.name.as_str())) {
         return Some(format!("has a volume `{}` of its own", volume.name));
     }
     let mut mounts = container.volume_mounts.iter().flatten();
-    let taken = [agent::FOLDER, agent::IDENTITY_PATH, FILES_FOLDER];
+    let taken = [
+        agent::FOLDER,
+        agent::IDENTITY_PATH,
+        FILES_FOLDER,
+        RUN_FOLDER,
+    ];
     let mounted = mounts.find(|mount| taken.contains(&mount.mount_path.trim_end_matches('/')))?;
     Some(format!(
         "mounts a volume of its own at `{}`",

@@ -3,29 +3,31 @@
 //! The same init container, program volume and identity as for the agent of an `MPIJob`. The words of the training container move behind
 //! `trainyard supervise --`; probes, hooks and everything else stay.
 
-use k8s_openapi::api::core::v1::{
-    Container, DownwardAPIProjection, DownwardAPIVolumeFile, EnvVar, EnvVarSource,
-    ObjectFieldSelector, Pod, ProjectedVolumeSource, ServiceAccountTokenProjection, Volume,
-    VolumeMount, VolumeProjection,
+use k8s_openapi::{
+    api::core::v1::{
+        Container, DownwardAPIProjection, DownwardAPIVolumeFile, EmptyDirVolumeSource, EnvVar,
+        EnvVarSource, ObjectFieldSelector, Pod, ProjectedVolumeSource,
+        ServiceAccountTokenProjection, Volume, VolumeMount, VolumeProjection,
+    },
+    apimachinery::pkg::api::resource::Quantity,
 };
 
 use super::{
-    FILES_FOLDER, FILES_VOLUME, GangServer, OperatorAddress, PORT, SuperviseSettings,
-    SupervisedRanks, SupervisedWatch, TOKEN_SECONDS, audience, leading_slot, obstacle,
-    variable_name,
+    BEAT, FILES_FOLDER, FILES_VOLUME, GangServer, OperatorAddress, PORT, RUN_BYTES, RUN_FOLDER,
+    RUN_VOLUME, SuperviseSettings, SupervisedRanks, SupervisedWatch, TOKEN_SECONDS, WORDS,
+    audience, leading_slot, obstacle, variable_name,
 };
 use crate::{
     barrier::Begin,
     launch::{
         Cluster,
-        agent::{self, Agent, FOLDER, IDENTITY_PATH, PROGRAM, from_label},
+        agent::{self, Agent, IDENTITY_PATH, from_label},
         env::{append, variable},
+        mpi::mount,
     },
-    spec::{Framework, Job, JobSettings, Slot, annotation},
+    spec::{Framework, Job, JobSettings, Slot, WatchMode, annotation},
 };
 
-/// The word of the program that supervises.
-const WORD: &str = "supervise";
 const AUTHORITY_FILE: &str = "ca.crt";
 const TOKEN_FILE: &str = "token";
 
@@ -66,15 +68,19 @@ impl<'a> Supervision<'a> {
         let leads = slot == self.leader;
         let spec = pod.spec.get_or_insert_default();
         self.agent.bring_program(spec, at);
+        let volumes = spec.volumes.get_or_insert_default();
+        volumes.push(run_volume());
         if leads {
-            spec.volumes.get_or_insert_default().push(self.files());
+            volumes.push(self.files());
         }
         let Some(container) = spec.containers.get_mut(at) else {
             return;
         };
+        let last_words = last_words(container);
         supervise(container);
+        let mounts = container.volume_mounts.get_or_insert_default();
+        mounts.push(mount(RUN_VOLUME, RUN_FOLDER));
         if leads {
-            let mounts = container.volume_mounts.get_or_insert_default();
             mounts.push(VolumeMount {
                 name: FILES_VOLUME.to_owned(),
                 mount_path: FILES_FOLDER.to_owned(),
@@ -83,7 +89,17 @@ impl<'a> Supervision<'a> {
             });
         }
         // Settings are made of text and numbers.
-        let settings = serde_json::to_string(&self.settings(slot, begin)).unwrap_or_default();
+        let settings = SuperviseSettings {
+            last_words,
+            ..self.settings(slot, begin)
+        };
+        let settings = serde_json::to_string(&settings).unwrap_or_default();
+        let beats = self.job.settings.watch != WatchMode::Off;
+        let has = |name: &str| container.env.iter().flatten().any(|it| it.name == name);
+        if beats && !has(variable_name::BEAT) {
+            let file = format!("{RUN_FOLDER}/{BEAT}");
+            append(container, [variable(variable_name::BEAT, file)]);
+        }
         append(
             container,
             [
@@ -130,6 +146,8 @@ impl<'a> Supervision<'a> {
                 first_step_within_ms: milliseconds(settings.first_step_within),
                 on_nan: settings.on_nan,
             },
+            run: Some(RUN_FOLDER.to_owned()),
+            last_words: None,
         }
     }
 
@@ -173,11 +191,32 @@ impl<'a> Supervision<'a> {
     }
 }
 
+/// The volume for what supervisor and program exchange.
+fn run_volume() -> Volume {
+    Volume {
+        name: RUN_VOLUME.to_owned(),
+        empty_dir: Some(EmptyDirVolumeSource {
+            medium: Some("Memory".to_owned()),
+            size_limit: Some(Quantity(RUN_BYTES.to_owned())),
+            ..EmptyDirVolumeSource::default()
+        }),
+        ..Volume::default()
+    }
+}
+
+/// Where the supervisor writes how the program ended. Who asked the kubelet for the end of the log gets that.
+fn last_words(container: &Container) -> Option<String> {
+    let policy = container.termination_message_policy.as_deref();
+    let path = container.termination_message_path.as_deref();
+    (policy != Some("FallbackToLogsOnError"))
+        .then(|| path.unwrap_or("/dev/termination-log").to_owned())
+}
+
 /// Moves the words of `container` behind the supervisor's. Kubernetes expands `$(NAME)` in arguments as in a command.
 fn supervise(container: &mut Container) {
     let own = [container.command.take(), container.args.take()];
     let own = own.into_iter().flatten().flatten();
-    container.command = Some(vec![format!("{FOLDER}/{PROGRAM}"), WORD.to_owned()]);
+    container.command = Some(WORDS.map(str::to_owned).to_vec());
     container.args = Some(["--".to_owned()].into_iter().chain(own).collect());
 }
 

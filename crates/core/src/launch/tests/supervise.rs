@@ -103,12 +103,17 @@ fn leader_and_member_pods() {
                 .map(|item| item["name"].as_str().unwrap().to_owned())
                 .collect::<Vec<String>>()
         };
-        let mut want = vec!["trainyard-agent", "trainyard-agent-identity"];
+        let mut want = vec![
+            "trainyard-agent",
+            "trainyard-agent-identity",
+            "trainyard-run",
+        ];
         want.extend(leads.then_some("trainyard-gang"));
         assert_eq!(names(&value["spec"]["volumes"]), want, "{slot}");
         assert_eq!(names(&container["volumeMounts"]), want, "{slot}");
         let env = env_of(&pod, 0);
         for line in [
+            "TRAINYARD_BEAT=/run/trainyard/beat",
             "TRAINYARD_POD_UID<-metadata.uid",
             "TRAINYARD_ATTEMPT<-metadata.labels['trainyard.dev/attempt']",
         ] {
@@ -131,7 +136,7 @@ fn leader_and_member_pods() {
         let token = "/var/run/secrets/trainyard/gang/token".to_owned();
         assert_eq!(operator, leads.then_some(token));
         if leads {
-            let sources = &value["spec"]["volumes"][2]["projected"]["sources"];
+            let sources = &value["spec"]["volumes"][3]["projected"]["sources"];
             let audience = &sources[0]["serviceAccountToken"]["audience"];
             assert_eq!(audience, "trainyard.dev/gangs/n/pytorchjob/j");
         }

@@ -19,7 +19,7 @@ use crate::{
 const PREFIX: &str = annotation::PREFIX;
 
 /// Annotations that change the job.
-const KNOWN: [&str; 25] = [
+const KNOWN: [&str; 26] = [
     annotation::RESTART_SCOPE,
     annotation::BUDGET,
     annotation::LOST_AFTER,
@@ -31,6 +31,7 @@ const KNOWN: [&str; 25] = [
     annotation::RESTART_IN,
     annotation::SUPERVISE,
     annotation::STOP_GRACE,
+    annotation::HOLD_ON_FAILURE,
     annotation::NO_PROGRESS,
     annotation::START_WITHIN,
     annotation::COMPAT,
@@ -99,7 +100,12 @@ pub(super) fn settings(
             annotation::SUPERVISE => {
                 word(text, Supervise::ALL, Supervise::name).map(|wish| settings.supervise = wish)
             }
-            annotation::STOP_GRACE => stop_grace(text).map(|time| settings.stop_grace = time),
+            annotation::STOP_GRACE => {
+                at_most(text, STOP_GRACE_MAX, "25s").map(|time| settings.stop_grace = time)
+            }
+            annotation::HOLD_ON_FAILURE => {
+                at_most(text, HOLD_MAX, "24h").map(|time| settings.hold_on_failure = Some(time))
+            }
             annotation::NO_PROGRESS => {
                 attempts(text).map(|count| settings.no_progress = Some(count))
             }
@@ -165,13 +171,16 @@ fn unknown(key: &str, place: &Place<'_>) {
 /// A restart in place waits 35 s for a program to stop, which includes its stacks and the memory of its devices.
 const STOP_GRACE_MAX: Duration = Duration::from_secs(25);
 
-fn stop_grace(text: &str) -> Result<Duration, SettingError> {
-    let grace = duration(text)?;
-    if grace > STOP_GRACE_MAX {
-        let most = STOP_GRACE_MAX.as_secs();
-        return Err(SettingError::not(format!("at most `{most}s`"), text));
+/// A gang that is held keeps its devices from everybody else.
+const HOLD_MAX: Duration = Duration::from_hours(24);
+
+/// A duration of at most `most`, which users write as `words`.
+fn at_most(text: &str, most: Duration, words: &str) -> Result<Duration, SettingError> {
+    let time = duration(text)?;
+    if time > most {
+        return Err(SettingError::not(format!("at most `{words}`"), text));
     }
-    Ok(grace)
+    Ok(time)
 }
 
 fn scope(text: &str) -> Result<RestartScope, SettingError> {

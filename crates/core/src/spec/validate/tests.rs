@@ -347,6 +347,9 @@ fn annotations_are_read() {
         ("supervise", "on"),
         ("stop-grace", "0s"),
         ("stop-grace", "26s"),
+        ("hold-on-failure", "0s"),
+        ("hold-on-failure", "25h"),
+        ("hold-on-failure", "long"),
         ("no-progress", "never"),
         ("no-progress", "-1"),
         ("no-progress", "1001"),
@@ -364,6 +367,9 @@ fn annotations_are_read() {
     assert_eq!(settings("restart-in", "pods").restart_in, RestartIn::Pods);
     assert_eq!(settings("supervise", "off").supervise, Supervise::Off);
     assert_eq!(settings("stop-grace", "25s").stop_grace.as_secs(), 25);
+    let hold = settings("hold-on-failure", "24h").hold_on_failure;
+    assert_eq!(hold.map(|hold| hold.as_secs()), Some(86_400));
+    assert_eq!(settings("stop-grace", "25s").hold_on_failure, None);
     assert_eq!(settings("no-progress", " 5 ").no_progress, Some(5));
     assert_eq!(settings("no-progress", "0").no_progress, Some(0));
     assert_eq!(settings("on-nan", "stop").no_progress, None);

@@ -63,6 +63,46 @@ async fn a_log_that_cannot_be_read_holds_no_restart_up() {
     }
 }
 
+/// Without a log the last line of a supervised program is in the status of its pod.
+#[tokio::test(start_paused = true)]
+async fn last_line_in_the_pod_stands_in_for_a_log() {
+    let line = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB";
+    let words = |attempt: u32| {
+        json!({"attempt": attempt, "how": "ended", "code": 1, "lastLine": line}).to_string()
+    };
+    let cases = [
+        ("of its supervisor", words(1), true),
+        ("of another attempt", words(2), false),
+        ("of the program", line.to_owned(), false),
+        ("none", String::new(), false),
+    ];
+    for (name, message, explained) in cases {
+        let server = Server::new();
+        server.on(Rule::new(Verb::Log, "/log", Fault::status(404)));
+        let operator = server.operator(options());
+        let mut object = restarts();
+        object["spec"]["pytorchReplicaSpecs"]["Worker"]["restartPolicy"] = "OnFailure".into();
+        server.add_job(object);
+        server
+            .wait("two pods run", |world| running(world) == 2)
+            .await;
+        server.with(|world| world.end_pod_saying(&pod_name("a-worker-0"), 1, &message));
+        server
+            .wait("the failure is handled", |world| attempt(world) == 2)
+            .await;
+        let label = server.see(|world| {
+            let job = world.objects.get(&job_name(Kind::PyTorch, "a"))?;
+            let label = job.pointer("/status/trainyard/lastFailure/verdict/label")?;
+            label.as_str().map(str::to_owned)
+        });
+        let found = label
+            .as_deref()
+            .is_some_and(|label| label.contains("memory"));
+        assert_eq!(found, explained, "{name}: {label:?}");
+        operator.stop().await;
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn after_three_silent_logs_none_is_asked_for() {
     let server = Server::new();

@@ -1,9 +1,13 @@
-//! What the ranks of a run do right now: the answer of the engine to a terminal that asks for stacks.
+//! What the ranks of a job do right now, for a person who asks for it.
 //!
-//! Plain values that cross the socket of a run and become JSON. Reading them is `looker`'s; how they are grouped and
-//! shown is the caller's.
+//! Plain values that cross the socket of a run or of a supervisor and become JSON, and how they are read. How they are grouped and shown
+//! is the caller's.
+
+mod read;
 
 use serde::{Deserialize, Serialize};
+
+pub use self::read::{PodToRead, ToRead, read};
 
 /// Threads that are kept of one rank, at most.
 pub const MOST_THREADS: usize = 128;

@@ -4,41 +4,44 @@
 
 use std::{collections::BTreeMap, ops::RangeInclusive};
 
-use trainyard_stacks::{
+use super::{MOST_TEXT, MOST_THREADS, MissingRank, RankStacks, RunStacks, StackFrame, ThreadState};
+use crate::{
     Error, Stacks, ThreadStack,
     process::{Process, State, Task},
     ranks::{MOST_PROCESSES, TICK, Tree},
     waits::{Wait, wait_of},
 };
 
-use super::PodProcesses;
-use crate::stacks::{
-    MOST_TEXT, MOST_THREADS, MissingRank, RankStacks, RunStacks, StackFrame, ThreadState,
-};
-
 /// A pod whose ranks are read.
-#[derive(Debug)]
-pub(crate) struct PodToRead {
-    pub(crate) name: String,
-    pub(crate) processes: PodProcesses,
+#[derive(Clone, Debug)]
+pub struct PodToRead {
+    /// Its name.
+    pub name: String,
+    /// Its first process, as the caller sees it.
+    pub first: u32,
+    /// The ranks that it holds, where that is known.
+    pub ranks: Option<RangeInclusive<u32>>,
 }
 
 /// What is to be read.
 #[derive(Debug)]
-pub(crate) struct ToRead {
-    pub(crate) attempt: u32,
-    pub(crate) rank_count: u32,
-    pub(crate) pods: Vec<PodToRead>,
+pub struct ToRead {
+    /// The attempt that runs.
+    pub attempt: u32,
+    /// How many ranks the job has.
+    pub rank_count: u32,
+    /// The pods.
+    pub pods: Vec<PodToRead>,
     /// Ranks whose pods do not run, and why they are missing.
-    pub(crate) missing: Vec<MissingRank>,
+    pub missing: Vec<MissingRank>,
     /// Only these; all where there are none.
-    pub(crate) only: Vec<u32>,
+    pub only: Vec<u32>,
     /// Whether threads without a Python stack are kept as well.
-    pub(crate) native: bool,
+    pub native: bool,
 }
 
 /// Reads all that is to be read. May take some tenths of a second for each rank.
-pub(crate) fn read(to_read: ToRead) -> RunStacks {
+pub fn read(to_read: ToRead) -> RunStacks {
     let ToRead {
         attempt,
         rank_count,
@@ -51,12 +54,12 @@ pub(crate) fn read(to_read: ToRead) -> RunStacks {
     let mut room = MOST_TEXT;
     let mut ranks = Vec::new();
     for pod in &pods {
-        let held = pod.processes.ranks.clone();
+        let held = pod.ranks.clone();
         let may_hold = |held: &RangeInclusive<u32>| held.clone().any(is_wanted);
         if !held.as_ref().is_none_or(may_hold) {
             continue;
         }
-        let tree = Tree::below(pod.processes.first, MOST_PROCESSES);
+        let tree = Tree::below(pod.first, MOST_PROCESSES);
         let found = tree.ranks(held.as_ref());
         let unseen = held.into_iter().flatten();
         missing.extend(
@@ -277,7 +280,7 @@ mod tests {
             name: None,
             main,
             holds_gil: Some(main),
-            frames: vec![trainyard_stacks::Frame {
+            frames: vec![crate::Frame {
                 file: "train.py".to_owned(),
                 function: "step".to_owned(),
                 line: Some(3),
@@ -326,12 +329,9 @@ mod tests {
     fn ranks_without_a_process_are_missing() {
         let gone = PodToRead {
             name: "j-worker-0".to_owned(),
-            processes: PodProcesses {
-                key: 0,
-                // No process can have this number.
-                first: u32::MAX,
-                ranks: Some(1..=2),
-            },
+            // No process can have this number.
+            first: u32::MAX,
+            ranks: Some(1..=2),
         };
         let not_started = MissingRank {
             rank: 0,
@@ -340,10 +340,7 @@ mod tests {
         let to_read = |only: &[u32]| ToRead {
             attempt: 1,
             rank_count: 3,
-            pods: vec![PodToRead {
-                name: gone.name.clone(),
-                processes: gone.processes.clone(),
-            }],
+            pods: vec![gone.clone()],
             missing: vec![not_started.clone()],
             only: only.to_vec(),
             native: false,
