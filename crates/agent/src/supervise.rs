@@ -15,8 +15,7 @@
 //! - Connections, frames, their rate, log lines and every wait are bounded.
 //!
 //! # Caveats
-//! It does not wait until the memory of GPUs is free after a stop: the driver releases it when the last process has ended, which is waited
-//! for.
+//! GPU memory after a stop is waited for where NVIDIA's library can be loaded or `nvidia-smi` is in the image.
 
 mod channel;
 mod descriptors;
@@ -54,6 +53,8 @@ use trainyard_core::{
     launch::{agent::SERVER_NAME, supervise::OperatorAddress},
     spec::WatchMode,
 };
+
+use trainyard_probe::evidence::GpuMemory;
 
 use self::{
     descriptors::Descriptors,
@@ -178,12 +179,15 @@ fn prepare(
     } else {
         let cannot = |error| format!("cannot start a thread: {error}");
         let lines = Lines::start().map_err(cannot)?;
-        let evidence = Evidence::start(settings.ranks).map_err(cannot)?;
+        let evidence =
+            Evidence::start(settings.ranks, setup.recorder(), setup.ras()).map_err(cannot)?;
         let job = settings.job.clone();
         let reporting = Reporting::new(job, settings.slot, settings.ranks, evidence);
         (Some(lines), Some(reporting))
     };
-    let program = Program::new(words, descriptors, lines);
+    let program = Program::new(words, descriptors, lines)
+        .with_variables(setup.variables.clone())
+        .with_gpus(GpuMemory::start(None));
     Ok(move |signals| Supervisor::new(origin, member, route, lead, program, reporting, signals))
 }
 

@@ -6,11 +6,13 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use trainyard_core::watch::{Phase, ProcessState, Signal, Stack, Step, Usage};
+use trainyard_core::watch::{
+    Collective, PendingCollective, Phase, ProcessState, Signal, Stack, Step, Usage,
+};
 use trainyard_stacks::ranks::{RankLook, RankState};
 
 /// Signs of one report, at most: two of each rank of a large pod, and what it printed.
-const MAX_SIGNS: usize = 256;
+pub(crate) const MAX_SIGNS: usize = 256;
 /// Bytes of a text in a sign, at most.
 const MAX_TEXT: usize = 512;
 
@@ -38,6 +40,12 @@ pub(crate) struct Question {
     pub(crate) attempt: u32,
     /// Also where their main threads are.
     pub(crate) stacks: bool,
+    /// Also ask NCCL's monitor, in the pod that leads.
+    #[serde(default)]
+    pub(crate) collectives: bool,
+    /// Also ask their Flight Recorders for dumps, which come with a later answer.
+    #[serde(default)]
+    pub(crate) dumps: bool,
 }
 
 /// One sign of a rank.
@@ -88,6 +96,24 @@ enum What {
         place: Option<String>,
         collective: bool,
     },
+    Collective {
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        group: String,
+        began: u64,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pending: Option<Pending>,
+    },
+}
+
+/// A collective that has not completed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Pending {
+    n: u64,
+    operation: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    elements: Option<u64>,
+    #[serde(default)]
+    started: bool,
 }
 
 impl Report {
@@ -104,6 +130,10 @@ impl Report {
             What::Step { loss, norm, .. } => long(loss) || long(norm),
             What::Usage { waits, .. } => long(waits),
             What::Stack { place, .. } => long(place),
+            What::Collective { group, pending, .. } => {
+                let operation = pending.as_ref().map(|pending| &pending.operation);
+                group.len() > MAX_TEXT || operation.is_some_and(|name| name.len() > MAX_TEXT)
+            }
             What::Begins(phase) | What::Ends(phase) => phase.len() > MAX_TEXT,
             What::Output => false,
         });
@@ -163,6 +193,27 @@ impl Sign {
             Some(both.map(move |what| Self { rank, what }))
         });
         signs.flatten().take(MAX_SIGNS).collect()
+    }
+}
+
+impl Sign {
+    /// What Flight Recorders of the ranks of a pod show whose first is `first`.
+    pub(crate) fn recorded(dumps: Vec<(u32, Vec<Collective>)>, first: u32) -> Vec<Self> {
+        let signs = dumps.into_iter().filter_map(|(rank, began)| {
+            let rank = rank.checked_sub(first)?;
+            let what = began.into_iter().map(|one| What::Collective {
+                group: cut(one.group),
+                began: one.sequence,
+                pending: one.pending.map(|pending| Pending {
+                    n: pending.sequence,
+                    operation: cut(pending.operation),
+                    elements: pending.elements,
+                    started: pending.started,
+                }),
+            });
+            Some(what.map(move |what| Self { rank, what }))
+        });
+        signs.flatten().take(MAX_SIGNS / 2).collect()
     }
 }
 
@@ -233,6 +284,20 @@ impl What {
                 digest,
                 place,
                 in_collective: collective,
+            }),
+            Self::Collective {
+                group,
+                began,
+                pending,
+            } => Signal::Collective(Collective {
+                group,
+                sequence: began,
+                pending: pending.map(|pending| PendingCollective {
+                    sequence: pending.n,
+                    operation: pending.operation,
+                    elements: pending.elements,
+                    started: pending.started,
+                }),
             }),
         })
     }

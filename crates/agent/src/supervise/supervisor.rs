@@ -22,6 +22,7 @@ use trainyard_core::barrier::{
 
 use super::{
     POLL_AGAIN,
+    evidence::Answer,
     frame::Kind,
     members::{self, Members},
     outgoing::{self, Outgoing},
@@ -309,8 +310,16 @@ impl Supervisor {
     /// Reports what was seen of the ranks, where it was asked for.
     fn report_evidence(&mut self, now: Duration) {
         while let Some(reporting) = &mut self.reporting
-            && let Some((question, signs)) = reporting.evidence.take()
+            && let Some(answer) = reporting.evidence.take()
         {
+            let Answer {
+                question,
+                signs,
+                reported,
+            } = answer;
+            if let Some(watching) = self.lead.as_mut().and_then(|lead| lead.watching.as_mut()) {
+                watching.take_reported(question.attempt, reported, now);
+            }
             let asked = Some(question.number);
             let report = reporting.report(question.attempt, asked, signs);
             self.send_report(Kind::Evidence, report, now);

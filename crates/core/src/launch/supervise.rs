@@ -22,6 +22,11 @@ pub const OPERATOR_PORT: u16 = 10_444;
 /// The volume with the leader's token and the authority of the operator.
 const FILES_VOLUME: &str = "trainyard-gang";
 const FILES_FOLDER: &str = "/var/run/secrets/trainyard/gang";
+/// The volume for dumps and pipes of Flight Recorders: in memory, so that nothing outlives the pod.
+const EVIDENCE_VOLUME: &str = "trainyard-evidence";
+const EVIDENCE_FOLDER: &str = "/var/run/trainyard/evidence";
+/// What it may hold: dumps of eight ranks take some 16 MiB. A dump that does not fit is not written.
+const EVIDENCE_SIZE: &str = "64Mi";
 /// The kubelet renews the token before it has run out.
 const TOKEN_SECONDS: i64 = 3_600;
 
@@ -70,6 +75,9 @@ pub struct SuperviseSettings {
     pub start_within_ms: u64,
     /// The ranks of the pod.
     pub ranks: SupervisedRanks,
+    /// The folder in which the program leaves evidence of a hang.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evidence: Option<String>,
     /// What is watched.
     pub watch: SupervisedWatch,
 }

@@ -19,6 +19,7 @@ use trainyard_core::{
     spec::{Job, Slot, WatchMode},
     watch::{Ask, Finding, Heartbeat, Outlook, Rhythm, Settings, Signal, Watch},
 };
+use trainyard_probe::evidence::Ras;
 
 use super::{Engine, table::Key};
 use crate::{
@@ -49,11 +50,15 @@ pub(super) struct Hangs {
 }
 
 impl Hangs {
-    pub(super) fn new(settings: Settings, now: Instant) -> Result<Self, HostError> {
+    pub(super) fn new(
+        settings: Settings,
+        ras: Option<Ras>,
+        now: Instant,
+    ) -> Result<Self, HostError> {
         let is_watched = settings.mode != WatchMode::Off;
         Ok(Self {
             settings,
-            looker: is_watched.then(Looker::start).transpose()?,
+            looker: is_watched.then(|| Looker::start(ras)).transpose()?,
             attempt: 0,
             watch: None,
             began: now,
@@ -214,13 +219,11 @@ impl Engine<'_> {
                 key: *key,
                 first: entry.pid?,
                 ranks: ranks.of_pod(&replicas, entry.slot),
+                flight: self.site.surroundings.flight_prefix(&entry.uid),
             })
         });
-        looker.ask(
-            self.hangs.attempt,
-            pods.collect(),
-            ask.contains(&Ask::Stacks),
-        );
+        let count = ranks.count(&replicas);
+        looker.ask(self.hangs.attempt, count, pods.collect(), ask);
     }
 
     /// Reports a finding, and ends the attempt where it is to be acted upon.

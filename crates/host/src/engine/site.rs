@@ -142,7 +142,7 @@ pub(super) struct Site<'a> {
     plan: Plan<'a>,
     directory: Directory,
     objects: Objects,
-    surroundings: Surroundings,
+    pub(super) surroundings: Surroundings,
     /// The folder of the stand-ins for ssh and `kubectl`.
     commands: PathBuf,
     pub(super) node: String,

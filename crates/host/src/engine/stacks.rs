@@ -64,6 +64,7 @@ impl Engine<'_> {
                         key: *key,
                         first: entry.pid?,
                         ranks: ranks.of_pod(&replicas, entry.slot),
+                        flight: None,
                     },
                 })
             })

@@ -334,6 +334,7 @@ mod tests {
                 // No process can have this number.
                 first: u32::MAX,
                 ranks: Some(1..=2),
+                flight: None,
             },
         };
         let not_started = MissingRank {

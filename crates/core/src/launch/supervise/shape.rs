@@ -3,16 +3,19 @@
 //! The same init container, program volume and identity as for the agent of an `MPIJob`. The words of the training container move behind
 //! `trainyard supervise --`; probes, hooks and everything else stay.
 
-use k8s_openapi::api::core::v1::{
-    Container, DownwardAPIProjection, DownwardAPIVolumeFile, EnvVar, EnvVarSource,
-    ObjectFieldSelector, Pod, ProjectedVolumeSource, ServiceAccountTokenProjection, Volume,
-    VolumeMount, VolumeProjection,
+use k8s_openapi::{
+    api::core::v1::{
+        Container, DownwardAPIProjection, DownwardAPIVolumeFile, EmptyDirVolumeSource, EnvVar,
+        EnvVarSource, ObjectFieldSelector, Pod, ProjectedVolumeSource,
+        ServiceAccountTokenProjection, Volume, VolumeMount, VolumeProjection,
+    },
+    apimachinery::pkg::api::resource::Quantity,
 };
 
 use super::{
-    FILES_FOLDER, FILES_VOLUME, GangServer, OperatorAddress, PORT, SuperviseSettings,
-    SupervisedRanks, SupervisedWatch, TOKEN_SECONDS, audience, leading_slot, obstacle,
-    variable_name,
+    EVIDENCE_FOLDER, EVIDENCE_SIZE, EVIDENCE_VOLUME, FILES_FOLDER, FILES_VOLUME, GangServer,
+    OperatorAddress, PORT, SuperviseSettings, SupervisedRanks, SupervisedWatch, TOKEN_SECONDS,
+    audience, leading_slot, obstacle, variable_name,
 };
 use crate::{
     barrier::Begin,
@@ -21,7 +24,7 @@ use crate::{
         agent::{self, Agent, FOLDER, IDENTITY_PATH, PROGRAM, from_label},
         env::{append, variable},
     },
-    spec::{Framework, Job, JobSettings, Slot, annotation},
+    spec::{Framework, Job, JobSettings, Slot, WatchMode, annotation},
 };
 
 /// The word of the program that supervises.
@@ -69,6 +72,10 @@ impl<'a> Supervision<'a> {
         if leads {
             spec.volumes.get_or_insert_default().push(self.files());
         }
+        let watched = self.job.settings.watch != WatchMode::Off;
+        if watched {
+            spec.volumes.get_or_insert_default().push(evidence_volume());
+        }
         let Some(container) = spec.containers.get_mut(at) else {
             return;
         };
@@ -81,6 +88,9 @@ impl<'a> Supervision<'a> {
                 read_only: Some(true),
                 ..VolumeMount::default()
             });
+        }
+        if watched {
+            mount_evidence(container);
         }
         // Settings are made of text and numbers.
         let settings = serde_json::to_string(&self.settings(slot, begin)).unwrap_or_default();
@@ -122,6 +132,7 @@ impl<'a> Supervision<'a> {
             operator,
             start_within_ms: milliseconds(settings.start_within),
             ranks: ranks(job, slot),
+            evidence: (settings.watch != WatchMode::Off).then(|| EVIDENCE_FOLDER.to_owned()),
             watch: SupervisedWatch {
                 mode: settings.watch,
                 hang_after_ms: milliseconds(settings.hang_after.unwrap_or(JobSettings::HANG_AFTER)),
@@ -177,6 +188,29 @@ fn supervise(container: &mut Container) {
     let own = own.into_iter().flatten().flatten();
     container.command = Some(vec![format!("{FOLDER}/{PROGRAM}"), WORD.to_owned()]);
     container.args = Some(["--".to_owned()].into_iter().chain(own).collect());
+}
+
+/// Where Flight Recorders write.
+fn evidence_volume() -> Volume {
+    Volume {
+        name: EVIDENCE_VOLUME.to_owned(),
+        empty_dir: Some(EmptyDirVolumeSource {
+            medium: Some("Memory".to_owned()),
+            size_limit: Some(Quantity(EVIDENCE_SIZE.to_owned())),
+            ..EmptyDirVolumeSource::default()
+        }),
+        ..Volume::default()
+    }
+}
+
+/// Mounts the folder in which Flight Recorders write. Their variables are set by the supervisor, which knows what the image and `envFrom` set.
+fn mount_evidence(container: &mut Container) {
+    let mounts = container.volume_mounts.get_or_insert_default();
+    mounts.push(VolumeMount {
+        name: EVIDENCE_VOLUME.to_owned(),
+        mount_path: EVIDENCE_FOLDER.to_owned(),
+        ..VolumeMount::default()
+    });
 }
 
 /// The ranks of the pod in `slot`. Ranks are counted as `WORLD_SIZE` counts them: where the framework itself finds out how many

@@ -100,6 +100,7 @@ fn leader_and_member_pods() {
         };
         let mut want = vec!["trainyard-agent", "trainyard-agent-identity"];
         want.extend(leads.then_some("trainyard-gang"));
+        want.push("trainyard-evidence");
         assert_eq!(names(&value["spec"]["volumes"]), want, "{slot}");
         assert_eq!(names(&container["volumeMounts"]), want, "{slot}");
         let env = env_of(&pod, 0);
@@ -113,6 +114,10 @@ fn leader_and_member_pods() {
         assert_eq!(settings.slot, slot);
         assert_eq!(settings.leader, "j-master-0.n.svc:28023");
         assert!(settings.exits_on_success && !settings.waits);
+        assert_eq!(
+            settings.evidence.as_deref(),
+            Some("/var/run/trainyard/evidence")
+        );
         let rank = if leads { 0 } else { 2 };
         let ranks = SupervisedRanks {
             first: rank,
