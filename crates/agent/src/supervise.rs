@@ -53,8 +53,7 @@ use trainyard_core::{
     launch::{agent::SERVER_NAME, supervise::OperatorAddress},
     spec::WatchMode,
 };
-
-use trainyard_probe::evidence::GpuMemory;
+use trainyard_probe::evidence::{GpuMemory, network_bytes};
 
 use self::{
     descriptors::Descriptors,
@@ -179,8 +178,13 @@ fn prepare(
     } else {
         let cannot = |error| format!("cannot start a thread: {error}");
         let lines = Lines::start().map_err(cannot)?;
-        let evidence =
-            Evidence::start(settings.ranks, setup.recorder(), setup.ras()).map_err(cannot)?;
+        let network: fn() -> Option<u64> = if settings.network {
+            network_bytes
+        } else {
+            || None
+        };
+        let evidence = Evidence::start(settings.ranks, setup.recorder(), setup.ras(), network)
+            .map_err(cannot)?;
         let job = settings.job.clone();
         let reporting = Reporting::new(job, settings.slot, settings.ranks, evidence);
         (Some(lines), Some(reporting))

@@ -46,7 +46,7 @@ use trainyard_core::{
     launch::Plan,
     spec::{Job, RestartScope, WatchMode},
 };
-use trainyard_probe::evidence::Ras;
+use trainyard_probe::evidence::{GpuPower, Ras};
 
 use self::{
     beats::Beats,
@@ -208,6 +208,9 @@ impl<'a> Engine<'a> {
             remote,
             outlet,
         };
+        if engine.gpu_wait.has_gpus() {
+            engine.hangs.watch_power(GpuPower::start(), now);
+        }
         engine.prepare(request, &prepared.notes)?;
         let notes = no_beats.into_iter().chain(no_flight);
         for note in engine.volumes.renew(store)?.into_iter().chain(notes) {

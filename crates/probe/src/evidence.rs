@@ -8,10 +8,14 @@
 mod flight;
 mod gpu;
 mod gpu_memory;
+mod gpu_power;
+mod network;
 mod ras;
 
 pub use self::{
     flight::FlightRecorder,
     gpu_memory::{GpuMemory, MemoryWait, Waited},
+    gpu_power::{GpuPower, PowerSample},
+    network::network_bytes,
     ras::{ADDRESS as RAS_ADDRESS, Ras},
 };

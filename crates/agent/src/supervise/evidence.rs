@@ -44,11 +44,12 @@ pub(crate) struct Evidence {
 
 impl Evidence {
     /// Starts the thread for a pod with these ranks, whose Flight Recorders `recorder` asks. `ras` is NCCL's monitor, which knows all ranks: one
-    /// pod of a gang asks it.
+    /// pod of a gang asks it. `network` counts the bytes of the program over the network.
     pub(crate) fn start(
         held: SupervisedRanks,
         mut recorder: Option<FlightRecorder>,
         mut ras: Option<Ras>,
+        network: fn() -> Option<u64>,
     ) -> io::Result<Self> {
         let (woken, mut waker) = UnixStream::pair()?;
         woken.set_nonblocking(true)?;
@@ -62,7 +63,7 @@ impl Evidence {
             let own = std::process::id();
             while let Ok(question) = to_do.recv() {
                 let looks = ranks::look(own, range.as_ref(), question.stacks);
-                let mut signs = Sign::seen(looks, held.first);
+                let mut signs = Sign::seen(looks, held.first, network());
                 if let (Some(recorder), Some(range)) = (&mut recorder, &range) {
                     if question.dumps {
                         recorder.ask(range.clone());

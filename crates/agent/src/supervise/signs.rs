@@ -86,6 +86,8 @@ enum What {
     Usage {
         cpu_millis: u64,
         io: u64,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        net: Option<u64>,
         state: char,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         waits: Option<String>,
@@ -174,13 +176,14 @@ impl Sign {
         Some(Self { rank: 0, what })
     }
 
-    /// What was seen of the ranks of a pod whose first is `first`.
-    pub(crate) fn seen(looks: Vec<RankLook>, first: u32) -> Vec<Self> {
+    /// What was seen of the ranks of a pod whose first is `first` and whose interfaces have moved `network` bytes.
+    pub(crate) fn seen(looks: Vec<RankLook>, first: u32, network: Option<u64>) -> Vec<Self> {
         let signs = looks.into_iter().filter_map(|look| {
             let rank = look.rank.checked_sub(first)?;
             let usage = What::Usage {
                 cpu_millis: u64::try_from(look.cpu.as_millis()).unwrap_or(u64::MAX),
                 io: look.io_bytes,
+                net: network,
                 state: letter(look.state),
                 waits: look.wait_channel.map(cut),
             };
@@ -261,13 +264,13 @@ impl What {
             Self::Usage {
                 cpu_millis,
                 io,
+                net,
                 state,
                 waits,
             } => Signal::Usage(Usage {
                 cpu: Duration::from_millis(cpu_millis),
                 io_bytes: io,
-                // Others may use the same interfaces, as on the host's network.
-                network_bytes: None,
+                network_bytes: net,
                 state: match state {
                     'R' => ProcessState::Running,
                     'D' => ProcessState::DiskWait,

@@ -75,6 +75,10 @@ pub struct SuperviseSettings {
     pub start_within_ms: u64,
     /// The ranks of the pod.
     pub ranks: SupervisedRanks,
+    /// Whether the traffic of the pod's network interfaces is the program's: not on the host's network, not beside other containers, and not in
+    /// the pod that leads, which all others report to.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub network: bool,
     /// The folder in which the program leaves evidence of a hang.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evidence: Option<String>,

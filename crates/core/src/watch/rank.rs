@@ -127,18 +127,12 @@ impl Rank {
             io_bytes: usage.io_bytes,
             network_bytes: usage.network_bytes,
         };
-        let bytes = now.io_bytes.saturating_add(now.network_bytes.unwrap_or(0));
         let before = self.sample;
         let apart = before.map(|before| at.saturating_sub(before.at));
         if apart.is_some_and(|apart| apart < SAMPLES_APART) {
             return None;
         }
         self.sample = Some(now);
-        // Counters fall when a child ends: that is movement, too.
-        let moved = bytes.abs_diff(self.bytes) >= STIR_BYTES;
-        if moved {
-            self.bytes = bytes;
-        }
         let mut works = false;
         let mut cpu = None;
         if let (Some(before), Some(apart)) = (before, apart) {
@@ -150,6 +144,12 @@ impl Rank {
             let share = micros.saturating_mul(1_000) / apart.as_micros().max(1);
             cpu = Some(u32::try_from(share).unwrap_or(u32::MAX));
         }
+        // Counters fall when a child ends: that is movement, too. A network always carries a little: keep-alives, name lookups, our own reports.
+        let stirs = now.io_bytes.abs_diff(self.bytes) >= STIR_BYTES;
+        if stirs {
+            self.bytes = now.io_bytes;
+        }
+        let moved = stirs || works;
         self.cpu = cpu;
         let seen = self.seen_in(silence);
         let first = seen.first_usage.is_none();
@@ -239,7 +239,8 @@ impl Rank {
         let now = u64::from(gpu.milliwatts);
         match self.power.map(u64::from) {
             Some(mean) if suspected => {
-                if now * 4 > mean * 3 {
+                let informative = mean * 2 >= u64::from(gpu.limit_milliwatts);
+                if informative && now * 4 > mean * 3 {
                     self.seen_in(silence).gpu_moved = Some(at);
                 }
             }

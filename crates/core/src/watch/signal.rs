@@ -140,6 +140,8 @@ pub enum ProcessState {
 pub struct Gpu {
     /// Power, which falls far below its mean in training when kernels only wait.
     pub milliwatts: u32,
+    /// What it may draw. A job that uses less than half of it in training draws about as much while it waits, and its power says nothing.
+    pub limit_milliwatts: u32,
 }
 
 /// Where the main thread of a rank is.

@@ -41,6 +41,11 @@ impl GpuWait {
         }
     }
 
+    /// Whether the run has GPUs of its own.
+    pub(super) fn has_gpus(&self) -> bool {
+        self.memory.is_some()
+    }
+
     /// Whether the pods of `attempt` must wait.
     pub(super) fn holds(&mut self, attempt: u32, now: Instant) -> bool {
         let is_first = self.cleared == 0;

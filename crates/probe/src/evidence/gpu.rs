@@ -5,6 +5,7 @@ use std::{path::Path, time::Duration};
 use nvml_wrapper::{Nvml, error::NvmlError};
 use trainyard_core::probe::tools::Ending;
 
+use super::gpu_power::PowerSample;
 use crate::program::run;
 
 /// What the library is called in containers, too.
@@ -30,10 +31,15 @@ pub(super) struct GpuUse {
 impl GpuUse {
     /// Whether `name` is its number, or the beginning of its name.
     pub(super) fn is_named(&self, name: &str) -> bool {
-        match name.parse::<u32>() {
-            Ok(number) => number == self.index,
-            Err(_) => !name.is_empty() && self.uuid.starts_with(name),
-        }
+        is_named(self.index, &self.uuid, name)
+    }
+}
+
+/// Whether `name` is the number `index`, or the beginning of `uuid`.
+pub(super) fn is_named(index: u32, uuid: &str, name: &str) -> bool {
+    match name.parse::<u32>() {
+        Ok(number) => number == index,
+        Err(_) => !name.is_empty() && uuid.starts_with(name),
     }
 }
 
@@ -71,6 +77,27 @@ impl Source {
             Self::Program => by_program(),
         }
     }
+
+    /// The power of all GPUs, by the library.
+    pub(super) fn power(&self) -> Result<Vec<PowerSample>, String> {
+        match self {
+            Self::Library(library) => power(library).map_err(|error| format!("NVML: {error}")),
+            Self::Program => Err("NVML is not loaded".to_owned()),
+        }
+    }
+}
+
+fn power(library: &Nvml) -> Result<Vec<PowerSample>, NvmlError> {
+    let all = (0..library.device_count()?).map(|index| {
+        let device = library.device_by_index(index)?;
+        Ok(PowerSample {
+            index,
+            uuid: device.uuid()?,
+            milliwatts: device.power_usage()?,
+            limit_milliwatts: device.enforced_power_limit()?,
+        })
+    });
+    all.collect()
 }
 
 fn by_library(library: &Nvml) -> Result<Vec<GpuUse>, NvmlError> {

@@ -6,7 +6,7 @@
 use k8s_openapi::{
     api::core::v1::{
         Container, DownwardAPIProjection, DownwardAPIVolumeFile, EmptyDirVolumeSource, EnvVar,
-        EnvVarSource, ObjectFieldSelector, Pod, ProjectedVolumeSource,
+        EnvVarSource, ObjectFieldSelector, Pod, PodSpec, ProjectedVolumeSource,
         ServiceAccountTokenProjection, Volume, VolumeMount, VolumeProjection,
     },
     apimachinery::pkg::api::resource::Quantity,
@@ -72,6 +72,7 @@ impl<'a> Supervision<'a> {
         if leads {
             spec.volumes.get_or_insert_default().push(self.files());
         }
+        let own_network = has_own_network(spec);
         let watched = self.job.settings.watch != WatchMode::Off;
         if watched {
             spec.volumes.get_or_insert_default().push(evidence_volume());
@@ -93,7 +94,9 @@ impl<'a> Supervision<'a> {
             mount_evidence(container);
         }
         // Settings are made of text and numbers.
-        let settings = serde_json::to_string(&self.settings(slot, begin)).unwrap_or_default();
+        let mut settings = self.settings(slot, begin);
+        settings.network = !leads && own_network;
+        let settings = serde_json::to_string(&settings).unwrap_or_default();
         append(
             container,
             [
@@ -132,6 +135,7 @@ impl<'a> Supervision<'a> {
             operator,
             start_within_ms: milliseconds(settings.start_within),
             ranks: ranks(job, slot),
+            network: false,
             evidence: (settings.watch != WatchMode::Off).then(|| EVIDENCE_FOLDER.to_owned()),
             watch: SupervisedWatch {
                 mode: settings.watch,
@@ -188,6 +192,13 @@ fn supervise(container: &mut Container) {
     let own = own.into_iter().flatten().flatten();
     container.command = Some(vec![format!("{FOLDER}/{PROGRAM}"), WORD.to_owned()]);
     container.args = Some(["--".to_owned()].into_iter().chain(own).collect());
+}
+
+/// Whether only one program uses the network interfaces of a pod.
+fn has_own_network(spec: &PodSpec) -> bool {
+    let sidecar = |container: &Container| container.restart_policy.as_deref() == Some("Always");
+    let mut before = spec.init_containers.iter().flatten();
+    spec.host_network != Some(true) && spec.containers.len() == 1 && !before.any(sidecar)
 }
 
 /// Where Flight Recorders write.

@@ -114,6 +114,7 @@ fn leader_and_member_pods() {
         assert_eq!(settings.slot, slot);
         assert_eq!(settings.leader, "j-master-0.n.svc:28023");
         assert!(settings.exits_on_success && !settings.waits);
+        assert_eq!(settings.network, !leads);
         assert_eq!(
             settings.evidence.as_deref(),
             Some("/var/run/trainyard/evidence")

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{
-    super::{Collective, Finding, ProcessState, Signal, Stack, Usage, Watch, ras},
+    super::{Collective, Finding, Gpu, ProcessState, Signal, Stack, Usage, Watch, rank::Rank, ras},
     impatient, millis, secs,
     world::step_of,
 };
@@ -122,5 +122,36 @@ fn without_recorders_spinning_ranks_wait() {
             found.is_none_or(|(after, _)| after >= secs(30)),
             "sleeps: {sleeps}"
         );
+    }
+}
+
+#[test]
+fn power_is_motion_where_training_draws_much() {
+    // Milliwatts in training and in the silence, of 700 W.
+    let cases = [
+        ("computes on", 600_000, 500_000, true),
+        ("waits", 600_000, 250_000, false),
+        ("light training", 125_000, 122_000, false),
+    ];
+    for (what, trains, silent, moves) in cases {
+        let gpu = |milliwatts| Gpu {
+            milliwatts,
+            limit_milliwatts: 700_000,
+        };
+        let mut rank = Rank::default();
+        rank.take_gpu(1, secs(1), gpu(trains), false);
+        let usage = |at: u64| Usage {
+            cpu: secs(at),
+            io_bytes: 0,
+            network_bytes: Some(at * 1_000),
+            state: ProcessState::Running,
+            wait_channel: None,
+        };
+        for at in 2..12 {
+            rank.take_usage(2, secs(at), usage(at));
+            rank.take_gpu(2, secs(at), gpu(silent), true);
+        }
+        // A little traffic is no motion.
+        assert_eq!(!rank.seen(2).is_still(true, secs(5), 3), moves, "{what}");
     }
 }
