@@ -15,9 +15,15 @@ use crate::{Failure, step};
 /// A crate that is missing here is refused: a new crate is a decision, and is drawn here first.
 const ARROWS: &[(&str, &[&str])] = &[
     ("trainyard-core", &[]),
-    ("trainyard-agent", &["trainyard-core", "trainyard-stacks"]),
+    (
+        "trainyard-agent",
+        &["trainyard-core", "trainyard-probe", "trainyard-stacks"],
+    ),
     ("trainyard-sim", &["trainyard-core"]),
-    ("trainyard-host", &["trainyard-core", "trainyard-stacks"]),
+    (
+        "trainyard-host",
+        &["trainyard-core", "trainyard-probe", "trainyard-stacks"],
+    ),
     ("trainyard-kube", &["trainyard-core"]),
     ("trainyard-probe", &["trainyard-core"]),
     ("trainyard-smoke", &[]),

@@ -15,8 +15,7 @@
 //! - Connections, frames, their rate, log lines and every wait are bounded.
 //!
 //! # Caveats
-//! It does not wait until the memory of GPUs is free after a stop: the driver releases it when the last process has ended, which is waited
-//! for.
+//! GPU memory after a stop is waited for where NVIDIA's library can be loaded or `nvidia-smi` is in the image.
 
 mod beats;
 mod channel;
@@ -61,6 +60,7 @@ use trainyard_core::{
     },
     spec::WatchMode,
 };
+use trainyard_probe::evidence::{GpuMemory, network_bytes};
 
 pub use self::inspect::ask_for_stacks;
 use self::{
@@ -186,7 +186,13 @@ fn prepare(
     } else {
         let cannot = |error| format!("cannot start a thread: {error}");
         let lines = Lines::start().map_err(cannot)?;
-        let evidence = Evidence::start(settings.ranks).map_err(cannot)?;
+        let network: fn() -> Option<u64> = if settings.network {
+            network_bytes
+        } else {
+            || None
+        };
+        let evidence = Evidence::start(settings.ranks, setup.recorder(), setup.ras(), network)
+            .map_err(cannot)?;
         let job = settings.job.clone();
         let mut reporting = Reporting::new(job, settings.slot, settings.ranks, evidence);
         reporting.beats = in_folder(settings, "heartbeats are not read", Beats::open);
@@ -195,7 +201,9 @@ fn prepare(
     let inspect = in_folder(settings, "stacks cannot be asked for", Inspect::start);
     let last_words = settings.last_words.as_ref().map(PathBuf::from);
     let rank = (settings.ranks.count == 1).then_some(settings.ranks.first);
-    let program = Program::new(words, descriptors, lines);
+    let program = Program::new(words, descriptors, lines)
+        .with_variables(setup.variables.clone())
+        .with_gpus(GpuMemory::start(None));
     Ok(move |signals| {
         let supervisor = Supervisor::new(origin, member, route, lead, program, reporting, signals);
         supervisor.with(inspect, last_words, rank)

@@ -40,7 +40,7 @@ use std::{
 };
 
 pub use self::{
-    flight::{Dump, FlightError, looks_like_dump},
+    flight::{Dump, FlightError, GroupPending, GroupState, looks_like_dump},
     known::{End, Known},
     report::{
         Collective, Ended, Evidence, Facts, Moment, RankEnd, RankFacts, RankNccl, RankWork, Report,

@@ -18,6 +18,7 @@ pub mod agent;
 mod autoscaler;
 mod claim;
 mod env;
+pub mod evidence;
 mod fields;
 mod group;
 mod jax;

@@ -16,7 +16,7 @@
 //! # Guarantees
 //!
 //! - Time is an argument, and the same signals give the same bytes.
-//! - Memory is bounded: at most 2 KiB for a rank, whatever it reports.
+//! - Memory is bounded: at most 4 KiB for a rank, whatever it reports.
 //! - Nothing is called a hang before `hang-floor`, before `first-step-within` where no step was reported, or while bytes move
 //!   at the rate of a save or a phase that was said may last.
 //! - Evidence is asked for at most once in 400 ms, less often the longer a silence lasts, at most [`LOOKS_MOST`] times.
@@ -30,11 +30,13 @@
 //! all others wait in a collective cannot be distinguished from a hang.
 
 mod apart;
+mod collective;
 mod finding;
 mod heartbeat;
 mod judge;
 mod numbers;
 mod rank;
+pub mod ras;
 mod rhythm;
 mod signal;
 mod slow;
@@ -47,6 +49,7 @@ mod words;
 use std::{collections::BTreeSet, time::Duration};
 
 pub use self::{
+    collective::{Collective, Missed, MissedCollective, PendingCollective},
     finding::{Ask, Cause, Finding, Others, Outlook},
     heartbeat::{HEARTBEAT_BYTES, Heartbeat},
     rhythm::Rhythm,
@@ -262,7 +265,7 @@ impl Watch {
                 self.take_work(rank, works);
             }
             Signal::Gpu(gpu) => of.take_gpu(silence, now, gpu, suspected),
-            Signal::Collective { sequence } => of.take_sequence(silence, now, sequence),
+            Signal::Collective(began) => of.take_collective(silence, now, began),
             Signal::Stack(stack) => of.take_stack(silence, now, stack),
             Signal::Ended => {
                 of.ended = true;

@@ -11,6 +11,7 @@ mod ends;
 mod events;
 mod failures;
 mod faults;
+mod gpu_wait;
 mod hangs;
 mod keeper;
 mod listen;
@@ -33,7 +34,8 @@ mod watches;
 
 use std::{
     fs,
-    path::Path,
+    net::{Ipv4Addr, TcpListener},
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
@@ -42,13 +44,15 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use trainyard_core::{
     job::{self, Autoscaler, Grouping, Observed, Seating, SeenFabric, SeenGang, SeenPreflight},
     launch::Plan,
-    spec::{Job, RestartScope},
+    spec::{Job, RestartScope, WatchMode},
 };
+use trainyard_probe::evidence::{GpuPower, Ras};
 
 use self::{
     beats::Beats,
     failures::Failures,
     faults::Faults,
+    gpu_wait::GpuWait,
     hangs::Hangs,
     keeper::Keeper,
     listen::Listener,
@@ -104,6 +108,27 @@ pub fn run(
     outcome
 }
 
+/// Makes the folder for dumps of Flight Recorders, where the job is watched. A note where that fails: the run goes on without.
+fn flight_folder(job: &Job, run: &Path) -> (Option<PathBuf>, Option<String>) {
+    if job.settings.watch == WatchMode::Off {
+        return (None, None);
+    }
+    let folder = run.join("flight");
+    match fs::create_dir(&folder) {
+        Ok(()) => (Some(folder), None),
+        Err(error) => {
+            let note = format!("Flight Recorders of ranks are not asked for dumps: {error}");
+            (None, Some(note))
+        }
+    }
+}
+
+/// An address of this machine on which nobody listens.
+fn free_address() -> Option<String> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).ok()?;
+    Some(listener.local_addr().ok()?.to_string())
+}
+
 /// The parts of a run. What concerns one of them alone is a method of that part.
 struct Engine<'a> {
     job: &'a Job,
@@ -120,6 +145,7 @@ struct Engine<'a> {
     failures: Failures,
     faults: Faults,
     hangs: Hangs,
+    gpu_wait: GpuWait,
     beats: Beats,
     volumes: Volumes,
     remote: Remote,
@@ -143,6 +169,7 @@ impl<'a> Engine<'a> {
             .map_err(HostError::system_errno("raise the limit of open files"))?;
         let volumes = Volumes::plan(request, &prepared.job, store, id)?;
         let (beats, no_beats) = Beats::new(path.join("beats"));
+        let (flight, no_flight) = flight_folder(&prepared.job, path);
         let surroundings = Surroundings {
             environment: request.options.environment.iter().cloned().collect(),
             image_env: request.options.image_env.clone(),
@@ -152,8 +179,12 @@ impl<'a> Engine<'a> {
             hosts: path.join("hosts"),
             stage: path.join("mnt"),
             beats: beats.folder().map(Path::to_owned),
+            ras: flight.as_ref().and_then(|_| free_address()),
+            flight,
             open_files,
         };
+        let ras = Ras::new(surroundings.ras.as_deref());
+        let ras = ras.filter(|_| surroundings.ras.is_some());
         let remote = Remote::listen(path, &request.options.program)?;
         let now = Instant::now();
         let by_pod = prepared.job.restart_scope() == RestartScope::Pod;
@@ -170,14 +201,19 @@ impl<'a> Engine<'a> {
             listener: Listener::new(now, by_pod, request.options.rules.clone()),
             failures: Failures::default(),
             faults,
-            hangs: Hangs::new((&prepared.job.settings).into(), now)?,
+            hangs: Hangs::new((&prepared.job.settings).into(), ras, now)?,
+            gpu_wait: GpuWait::new(&prepared.gpus),
             beats,
             volumes,
             remote,
             outlet,
         };
+        if engine.gpu_wait.has_gpus() {
+            engine.hangs.watch_power(GpuPower::start(), now);
+        }
         engine.prepare(request, &prepared.notes)?;
-        for note in engine.volumes.renew(store)?.into_iter().chain(no_beats) {
+        let notes = no_beats.into_iter().chain(no_flight);
+        for note in engine.volumes.renew(store)?.into_iter().chain(notes) {
             engine.outlet.note(note);
         }
         Ok(engine)
@@ -337,6 +373,7 @@ impl<'a> Engine<'a> {
             self.faults.due(),
             self.hangs.due(),
             self.beats.due(),
+            self.gpu_wait.due(),
             self.watches.due(),
         ];
         let next = dues.into_iter().flatten().min();

@@ -7,6 +7,7 @@
 //! Invariants: one request is in work at a time, and one more waits. What is read of a pod is bounded.
 
 use std::{
+    collections::BTreeMap,
     io,
     ops::RangeInclusive,
     os::fd::{AsFd as _, BorrowedFd},
@@ -18,7 +19,11 @@ use std::{
 };
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use trainyard_core::watch::{ProcessState, Signal, Stack, Usage};
+use trainyard_core::{
+    launch::evidence,
+    watch::{self, Ask, ProcessState, Signal, Stack, Usage},
+};
+use trainyard_probe::evidence::{FlightRecorder, Ras};
 use trainyard_stacks::ranks::{self, RankState};
 
 use crate::HostError;
@@ -32,6 +37,8 @@ pub(crate) struct PodProcesses {
     pub(crate) first: u32,
     /// The ranks that it holds, where that is known.
     pub(crate) ranks: Option<RangeInclusive<u32>>,
+    /// How the paths of the files of their Flight Recorders begin.
+    pub(crate) flight: Option<String>,
 }
 
 /// What was seen of one rank.
@@ -52,8 +59,14 @@ pub(crate) struct Evidence {
 
 struct Request {
     attempt: u32,
+    /// How many ranks the job has.
+    rank_count: u32,
     pods: Vec<PodProcesses>,
     stacks: bool,
+    /// Whether NCCL's monitor is asked.
+    collectives: bool,
+    /// Whether Flight Recorders are asked for dumps.
+    dumps: bool,
 }
 
 /// The thread that looks. It ends with this value.
@@ -66,7 +79,8 @@ pub(crate) struct Looker {
 }
 
 impl Looker {
-    pub(crate) fn start() -> Result<Self, HostError> {
+    /// Starts the thread; `ras` is NCCL's monitor of the run.
+    pub(crate) fn start(ras: Option<Ras>) -> Result<Self, HostError> {
         let failed = HostError::system("start a thread that looks at ranks");
         let bell = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)
             .map_err(io::Error::from);
@@ -78,7 +92,7 @@ impl Looker {
         let (done, evidence) = channel();
         let ring = Arc::clone(&bell);
         let thread = thread::Builder::new().name("looker".to_owned());
-        let started = thread.spawn(move || work(&to_do, &done, &ring));
+        let started = thread.spawn(move || work(&to_do, &done, &ring, ras));
         match started {
             Ok(_) => Ok(Self {
                 requests,
@@ -96,11 +110,14 @@ impl Looker {
 
     /// Asks for evidence of all ranks of `pods`. Where a look is still in work, and another waits, this one is left out: the
     /// watch asks again.
-    pub(crate) fn ask(&self, attempt: u32, pods: Vec<PodProcesses>, stacks: bool) {
+    pub(crate) fn ask(&self, attempt: u32, rank_count: u32, pods: Vec<PodProcesses>, asks: &[Ask]) {
         let request = Request {
             attempt,
+            rank_count,
             pods,
-            stacks,
+            stacks: asks.contains(&Ask::Stacks),
+            collectives: asks.contains(&Ask::Collectives),
+            dumps: asks.contains(&Ask::Dumps),
         };
         drop(self.requests.try_send(request));
     }
@@ -113,12 +130,17 @@ impl Looker {
     }
 }
 
-fn work(to_do: &Receiver<Request>, done: &Sender<Evidence>, bell: &EventFd) {
+fn work(to_do: &Receiver<Request>, done: &Sender<Evidence>, bell: &EventFd, mut ras: Option<Ras>) {
+    let mut recorders = BTreeMap::new();
     while let Ok(request) = to_do.recv() {
         let pods = request.pods.iter();
+        let mut ranks: Vec<RankEvidence> = pods.flat_map(|pod| look(pod, request.stacks)).collect();
+        // Dumps that were asked for arrive seconds later, with another look.
+        ranks.extend(read_dumps(&mut recorders, &request));
+        ranks.extend(ras.iter_mut().flat_map(|ras| read_ras(ras, &request)));
         let evidence = Evidence {
             attempt: request.attempt,
-            ranks: pods.flat_map(|pod| look(pod, request.stacks)).collect(),
+            ranks,
         };
         if done.send(evidence).is_err() {
             return;
@@ -126,6 +148,54 @@ fn work(to_do: &Receiver<Request>, done: &Sender<Evidence>, bell: &EventFd) {
         // A counter that is full rings as well.
         bell.write(1).ok();
     }
+}
+
+/// Asks NCCL's monitor where that is due; returns what it reported.
+fn read_ras(ras: &mut Ras, request: &Request) -> Vec<RankEvidence> {
+    if request.collectives {
+        ras.ask();
+    }
+    let report = ras.take().unwrap_or_default();
+    let began = watch::ras::collectives(&report, request.rank_count);
+    let found = began.into_iter().filter_map(|(rank, began)| {
+        let holds = |pod: &&PodProcesses| {
+            let ranks = pod.ranks.as_ref();
+            ranks.is_some_and(|ranks| ranks.contains(&rank))
+        };
+        Some(RankEvidence {
+            rank,
+            key: request.pods.iter().find(holds)?.key,
+            signals: vec![Signal::Collective(began)],
+        })
+    });
+    found.collect()
+}
+
+/// Asks Flight Recorders for dumps where that is due; returns what arrived.
+fn read_dumps(
+    recorders: &mut BTreeMap<u64, FlightRecorder>,
+    request: &Request,
+) -> Vec<RankEvidence> {
+    recorders.retain(|key, _| request.pods.iter().any(|pod| pod.key == *key));
+    let mut found = Vec::new();
+    for pod in &request.pods {
+        let (Some(prefix), Some(ranks)) = (&pod.flight, &pod.ranks) else {
+            continue;
+        };
+        let recorder = recorders.entry(pod.key).or_insert_with(|| {
+            FlightRecorder::new(evidence::dump_prefix(prefix), evidence::pipe_prefix(prefix))
+        });
+        if request.dumps {
+            recorder.ask(ranks.clone());
+        }
+        let read = recorder.read().into_iter();
+        found.extend(read.map(|(rank, began)| RankEvidence {
+            rank,
+            key: pod.key,
+            signals: began.into_iter().map(Signal::Collective).collect(),
+        }));
+    }
+    found
 }
 
 /// What is seen of the ranks of one pod.

@@ -15,6 +15,8 @@ use std::{
 };
 
 use k8s_openapi::api::core::v1::{Container as KubeContainer, Pod, PodSpec as KubePodSpec};
+use trainyard_core::launch::evidence;
+use trainyard_probe::evidence::RAS_ADDRESS;
 
 use crate::{
     HostError,
@@ -55,8 +57,20 @@ pub(crate) struct Surroundings {
     pub(crate) stage: PathBuf,
     /// The folder of heartbeats, where they are read.
     pub(crate) beats: Option<PathBuf>,
+    /// The folder of dumps and pipes of Flight Recorders, where the run is watched.
+    pub(crate) flight: Option<PathBuf>,
+    /// Where NCCL's monitor listens: an address of the run's own, so that no other job answers.
+    pub(crate) ras: Option<String>,
     /// How many files programs may have open, as this user set it.
     pub(crate) open_files: u64,
+}
+
+impl Surroundings {
+    /// How the paths of the files of Flight Recorders of the pod with that uid begin.
+    pub(crate) fn flight_prefix(&self, uid: &str) -> Option<String> {
+        let folder = self.flight.as_ref()?;
+        Some(folder.join(format!("{uid}.")).display().to_string())
+    }
 }
 
 /// What a pod refers to and this machine does not have.
@@ -290,6 +304,15 @@ impl Translator<'_> {
             all.insert(BEAT.to_owned(), file.display().to_string());
         }
         all.extend(own);
+        if let Some(address) = &self.surroundings.ras {
+            let name = RAS_ADDRESS.to_owned();
+            all.entry(name).or_insert_with(|| address.clone());
+        }
+        if let Some(prefix) = self.surroundings.flight_prefix(self.facts.uid) {
+            for (name, value) in evidence::variables(&prefix, |name| all.contains_key(name)) {
+                all.insert(name.to_owned(), value);
+            }
+        }
         // Shells and tools trust it over the host name.
         all.insert("HOSTNAME".to_owned(), self.name.to_owned());
         let image = container.image.as_deref().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Measures this machine, and the paths to others, for a preflight.
+//! Measures this machine, and the paths to others, for a preflight; reads GPUs and recorders of ranks that run.
 //!
 //! Owns the reading: files below one root, the NVIDIA library where it is present, sockets, volumes,
 //! and external programs where they are present.
@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod deadline;
+pub mod evidence;
 mod files;
 pub mod path;
 mod program;

@@ -9,28 +9,48 @@ use std::{
     thread,
 };
 
-use trainyard_core::launch::supervise::SupervisedRanks;
+use trainyard_core::{
+    launch::supervise::SupervisedRanks,
+    watch::{Collective, ras::collectives},
+};
+use trainyard_probe::evidence::{FlightRecorder, Ras};
 use trainyard_stacks::ranks;
 
 use super::{
-    signs::{Question, Sign},
+    signs::{MAX_SIGNS, Question, Sign},
     wake::{self, Woken},
 };
 
 /// Reading the stacks of large programs recurses a little.
 const STACK: usize = 512 * 1024;
 
+/// An answer.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) question: Question,
+    /// What was seen of the ranks of this pod.
+    pub(crate) signs: Vec<Sign>,
+    /// What NCCL's monitor reported of any rank.
+    pub(crate) reported: Vec<(u32, Collective)>,
+}
+
 /// The thread that looks. It ends with this value.
 #[derive(Debug)]
 pub(crate) struct Evidence {
     questions: SyncSender<Question>,
-    answers: Receiver<(Question, Vec<Sign>)>,
+    answers: Receiver<Answer>,
     woken: Woken,
 }
 
 impl Evidence {
-    /// Starts the thread for a pod with these ranks.
-    pub(crate) fn start(held: SupervisedRanks) -> io::Result<Self> {
+    /// Starts the thread for a pod with these ranks, whose Flight Recorders `recorder` asks. `ras` is NCCL's monitor, which knows all ranks: one
+    /// pod of a gang asks it. `network` counts the bytes of the program over the network.
+    pub(crate) fn start(
+        held: SupervisedRanks,
+        mut recorder: Option<FlightRecorder>,
+        mut ras: Option<Ras>,
+        network: fn() -> Option<u64>,
+    ) -> io::Result<Self> {
         let (woken, waker) = wake::pair()?;
         let (questions, to_do) = sync_channel::<Question>(1);
         let (done, answers) = sync_channel(2);
@@ -41,10 +61,32 @@ impl Evidence {
             let own = std::process::id();
             while let Ok(question) = to_do.recv() {
                 let looks = ranks::look(own, range.as_ref(), question.stacks);
-                if done
-                    .send((question, Sign::seen(looks, held.first)))
-                    .is_err()
-                {
+                let mut signs = Sign::seen(looks, held.first, network());
+                if let (Some(recorder), Some(range)) = (&mut recorder, &range) {
+                    if question.dumps {
+                        recorder.ask(range.clone());
+                    }
+                    // A report has a bound, and what recorders show is seldom.
+                    let mut recorded = Sign::recorded(recorder.read(), held.first);
+                    recorded.append(&mut signs);
+                    recorded.truncate(MAX_SIGNS);
+                    signs = recorded;
+                }
+                let mut reported = Vec::new();
+                if let Some(ras) = &mut ras {
+                    if question.collectives {
+                        ras.ask();
+                    }
+                    if let Some(report) = ras.take() {
+                        reported = collectives(&report, held.all);
+                    }
+                }
+                let answer = Answer {
+                    question,
+                    signs,
+                    reported,
+                };
+                if done.send(answer).is_err() {
                     return;
                 }
                 waker.wake();
@@ -63,7 +105,7 @@ impl Evidence {
     }
 
     /// The next answer, where there is one.
-    pub(crate) fn take(&mut self) -> Option<(Question, Vec<Sign>)> {
+    pub(crate) fn take(&mut self) -> Option<Answer> {
         self.woken.clear();
         self.answers.try_recv().ok()
     }

@@ -4,7 +4,8 @@
 //!
 //! # Stop
 //! SIGTERM to the program's group for the grace period (none for a hang); then SIGCONT and SIGABRT to every descendant, so that those that
-//! print their stacks do, for [`ABORT`]; then SIGKILL to every descendant until none is left; then what is left in shared memory is removed.
+//! print their stacks do, for [`ABORT`]; then SIGKILL to every descendant until none is left; then the memory of GPUs is waited for, at most
+//! [`GPU_WITHIN`]; then what is left in shared memory is removed.
 //! A stop ends as soon as nothing is left. After [`STOP_WITHIN`] it is reported that the program cannot be stopped, and SIGKILL goes
 //! on.
 
@@ -24,6 +25,7 @@ use trainyard_core::{
     barrier::{ProgramExit, StopHow},
     launch::supervise::variable_name,
 };
+use trainyard_probe::evidence::GpuMemory;
 
 use super::{
     descriptors::Descriptors,
@@ -47,6 +49,10 @@ const SLOW_ROUND: Duration = Duration::from_secs(1);
 const DRAIN_WITHIN: Duration = Duration::from_secs(1);
 /// The same before this process ends.
 const DRAIN_AT_END: Duration = Duration::from_secs(5);
+/// How long the memory of GPUs is waited for.
+const GPU_WITHIN: Duration = Duration::from_secs(30);
+/// How long a whole stop may take with that: a member that takes 35 s is given up.
+const GPU_UNTIL: Duration = Duration::from_secs(32);
 /// The exit code of shells for a program that does not exist.
 const NOT_FOUND: i32 = 127;
 
@@ -97,6 +103,10 @@ pub(crate) struct Program {
     alone_since: Option<Duration>,
     /// Where its output is read.
     lines: Option<Lines>,
+    /// Variables that are added to its environment.
+    variables: Vec<(&'static str, String)>,
+    /// The GPUs of the pod.
+    gpus: Option<GpuMemory>,
 }
 
 impl Program {
@@ -110,7 +120,21 @@ impl Program {
             events: VecDeque::new(),
             alone_since: None,
             lines,
+            variables: Vec::new(),
+            gpus: None,
         }
+    }
+
+    /// The same with variables that are added to its environment.
+    pub(crate) fn with_variables(mut self, variables: Vec<(&'static str, String)>) -> Self {
+        self.variables = variables;
+        self
+    }
+
+    /// The same with GPUs whose memory is waited for after a stop.
+    pub(crate) fn with_gpus(mut self, gpus: Option<GpuMemory>) -> Self {
+        self.gpus = gpus;
+        self
     }
 
     /// Where its output is read.
@@ -120,8 +144,10 @@ impl Program {
 
     /// Starts it as `attempt`, in a group of its own. A program that cannot be started has ended with code 127.
     pub(crate) fn start(&mut self, attempt: u32) {
+        let added = self.variables.clone();
         self.start_with(attempt, |command| {
             command
+                .envs(added)
                 .env_remove(variable_name::SETTINGS)
                 .env(variable_name::ATTEMPT, attempt.to_string());
         });
@@ -248,11 +274,17 @@ impl Program {
 
     /// Reaps what has ended, and goes on with a stop.
     pub(crate) fn step(&mut self, now: Duration) -> Vec<Event> {
+        // Meanwhile nothing of the program is left; a child is the program that reads GPUs, and must not be killed.
+        if self.waits_for_gpus(now) {
+            return self.events.drain(..).collect();
+        }
         if self.reap() {
             let since = *self.alone_since.get_or_insert(now);
             let drained = self.lines.as_ref().is_none_or(Lines::is_drained);
             if drained || now.saturating_sub(since) >= DRAIN_WITHIN {
-                self.finish();
+                if !self.begin_gpu_wait(now) {
+                    self.finish();
+                }
             } else if let Some(stop) = &mut self.stop {
                 stop.next = now + ROUND;
             }
@@ -261,6 +293,38 @@ impl Program {
             self.go_on(now);
         }
         self.events.drain(..).collect()
+    }
+
+    /// Begins to wait for the memory of GPUs where there are any and a program ran; whether it did.
+    fn begin_gpu_wait(&mut self, now: Duration) -> bool {
+        let (Some(gpus), Some(stop), Some(_)) = (&mut self.gpus, &mut self.stop, &self.running)
+        else {
+            return false;
+        };
+        let left = stop.began.saturating_add(GPU_UNTIL).saturating_sub(now);
+        gpus.wait(left.min(GPU_WITHIN));
+        stop.next = now + ROUND;
+        true
+    }
+
+    /// Goes on with a wait for the memory of GPUs; whether it goes on.
+    fn waits_for_gpus(&mut self, now: Duration) -> bool {
+        let Some(gpus) = self.gpus.as_mut().filter(|gpus| gpus.is_waiting()) else {
+            return false;
+        };
+        match (gpus.take(), &mut self.stop) {
+            (None, Some(stop)) => {
+                stop.next = now + ROUND;
+                true
+            }
+            (None, None) => true,
+            (Some(waited), _) => {
+                log_message(&waited.to_string());
+                self.reap();
+                self.finish();
+                false
+            }
+        }
     }
 
     /// Whether nothing is left.

@@ -8,8 +8,12 @@ use std::{
 use thiserror::Error;
 use trainyard_core::{
     barrier::{Begin, Limits, MAX_TEXT, MemberSetup, OnSuccess},
-    launch::supervise::{PORT, SuperviseSettings, variable_name},
+    launch::{
+        evidence,
+        supervise::{PORT, SuperviseSettings, variable_name},
+    },
 };
+use trainyard_probe::evidence::{FlightRecorder, RAS_ADDRESS, Ras};
 
 /// Where the leader listens instead of its port on every address, for tests on one machine.
 const LISTEN: &str = "TRAINYARD_SUPERVISE_LISTEN";
@@ -53,6 +57,12 @@ pub(crate) struct Setup {
     pub(crate) attempt: u32,
     pub(crate) listen: SocketAddr,
     hold: Option<Duration>,
+    /// How the names of dumps and pipes of Flight Recorders begin.
+    flight: Option<(String, String)>,
+    /// Variables that the program gets and that are not set.
+    pub(crate) variables: Vec<(&'static str, String)>,
+    /// Where NCCL's monitor listens, where that is not the usual address.
+    ras: Option<String>,
 }
 
 impl Setup {
@@ -89,6 +99,8 @@ impl Setup {
             });
         }
         let attempt = required(variable_name::ATTEMPT)?;
+        let folder = settings.evidence.as_ref();
+        let prefix = folder.map(|folder| format!("{folder}/"));
         let every_address = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), PORT);
         Ok(Self {
             settings,
@@ -98,6 +110,13 @@ impl Setup {
                 Some(text) => parse(LISTEN, "an address with a port", &text)?,
                 None => every_address,
             },
+            ras: lookup(RAS_ADDRESS),
+            flight: prefix
+                .as_ref()
+                .map(|prefix| evidence::prefixes(prefix, lookup)),
+            variables: prefix.map_or_else(Vec::new, |prefix| {
+                evidence::variables(&prefix, |name| lookup(name).is_some())
+            }),
             hold: match lookup(HOLD) {
                 Some(text) => {
                     let millis = parse(HOLD, "a number of milliseconds", &text)?;
@@ -106,6 +125,18 @@ impl Setup {
                 None => None,
             },
         })
+    }
+
+    /// The Flight Recorders of the ranks, where they write to known places.
+    pub(crate) fn recorder(&self) -> Option<FlightRecorder> {
+        let (dumps, pipes) = self.flight.clone()?;
+        Some(FlightRecorder::new(dumps, pipes))
+    }
+
+    /// NCCL's monitor, in the pod that leads: it knows all ranks, and each question costs all of them a little.
+    pub(crate) fn ras(&self) -> Option<Ras> {
+        self.settings.operator.as_ref()?;
+        Ras::new(self.ras.as_deref())
     }
 
     /// How long each side waits.

@@ -6,11 +6,13 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use trainyard_core::watch::{Phase, ProcessState, Signal, Stack, Step, Usage};
+use trainyard_core::watch::{
+    Collective, PendingCollective, Phase, ProcessState, Signal, Stack, Step, Usage,
+};
 use trainyard_stacks::ranks::{RankLook, RankState};
 
 /// Signs of one report, at most: two of each rank of a large pod, and what it printed.
-const MAX_SIGNS: usize = 256;
+pub(crate) const MAX_SIGNS: usize = 256;
 /// Bytes of a number without an exponent, at most.
 const MAX_NUMBER: usize = 24;
 /// Bytes of a text in a sign, at most.
@@ -40,6 +42,12 @@ pub(crate) struct Question {
     pub(crate) attempt: u32,
     /// Also where their main threads are.
     pub(crate) stacks: bool,
+    /// Also ask NCCL's monitor, in the pod that leads.
+    #[serde(default)]
+    pub(crate) collectives: bool,
+    /// Also ask their Flight Recorders for dumps, which come with a later answer.
+    #[serde(default)]
+    pub(crate) dumps: bool,
 }
 
 /// One sign of a rank.
@@ -80,6 +88,8 @@ enum What {
     Usage {
         cpu_millis: u64,
         io: u64,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        net: Option<u64>,
         state: char,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         waits: Option<String>,
@@ -90,6 +100,24 @@ enum What {
         place: Option<String>,
         collective: bool,
     },
+    Collective {
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        group: String,
+        began: u64,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pending: Option<Pending>,
+    },
+}
+
+/// A collective that has not completed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Pending {
+    n: u64,
+    operation: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    elements: Option<u64>,
+    #[serde(default)]
+    started: bool,
 }
 
 impl Report {
@@ -106,6 +134,10 @@ impl Report {
             What::Step { loss, norm, .. } => long(loss) || long(norm),
             What::Usage { waits, .. } => long(waits),
             What::Stack { place, .. } => long(place),
+            What::Collective { group, pending, .. } => {
+                let operation = pending.as_ref().map(|pending| &pending.operation);
+                group.len() > MAX_TEXT || operation.is_some_and(|name| name.len() > MAX_TEXT)
+            }
             What::Begins(phase) | What::Ends(phase) => phase.len() > MAX_TEXT,
             What::Output => false,
         });
@@ -155,13 +187,14 @@ impl Sign {
         sign.map(|sign| Self { rank, ..sign })
     }
 
-    /// What was seen of the ranks of a pod whose first is `first`.
-    pub(crate) fn seen(looks: Vec<RankLook>, first: u32) -> Vec<Self> {
+    /// What was seen of the ranks of a pod whose first is `first` and whose interfaces have moved `network` bytes.
+    pub(crate) fn seen(looks: Vec<RankLook>, first: u32, network: Option<u64>) -> Vec<Self> {
         let signs = looks.into_iter().filter_map(|look| {
             let rank = look.rank.checked_sub(first)?;
             let usage = What::Usage {
                 cpu_millis: u64::try_from(look.cpu.as_millis()).unwrap_or(u64::MAX),
                 io: look.io_bytes,
+                net: network,
                 state: letter(look.state),
                 waits: look.wait_channel.map(|text| cut(text, MAX_TEXT)),
             };
@@ -174,6 +207,27 @@ impl Sign {
             Some(both.map(move |what| Self { rank, what }))
         });
         signs.flatten().take(MAX_SIGNS).collect()
+    }
+}
+
+impl Sign {
+    /// What Flight Recorders of the ranks of a pod show whose first is `first`.
+    pub(crate) fn recorded(dumps: Vec<(u32, Vec<Collective>)>, first: u32) -> Vec<Self> {
+        let signs = dumps.into_iter().filter_map(|(rank, began)| {
+            let rank = rank.checked_sub(first)?;
+            let what = began.into_iter().map(|one| What::Collective {
+                group: cut(one.group, MAX_TEXT),
+                began: one.sequence,
+                pending: one.pending.map(|pending| Pending {
+                    n: pending.sequence,
+                    operation: cut(pending.operation, MAX_TEXT),
+                    elements: pending.elements,
+                    started: pending.started,
+                }),
+            });
+            Some(what.map(move |what| Self { rank, what }))
+        });
+        signs.flatten().take(MAX_SIGNS / 2).collect()
     }
 }
 
@@ -231,13 +285,13 @@ impl What {
             Self::Usage {
                 cpu_millis,
                 io,
+                net,
                 state,
                 waits,
             } => Signal::Usage(Usage {
                 cpu: Duration::from_millis(cpu_millis),
                 io_bytes: io,
-                // Others may use the same interfaces, as on the host's network.
-                network_bytes: None,
+                network_bytes: net,
                 state: match state {
                     'R' => ProcessState::Running,
                     'D' => ProcessState::DiskWait,
@@ -254,6 +308,20 @@ impl What {
                 digest,
                 place,
                 in_collective: collective,
+            }),
+            Self::Collective {
+                group,
+                began,
+                pending,
+            } => Signal::Collective(Collective {
+                group,
+                sequence: began,
+                pending: pending.map(|pending| PendingCollective {
+                    sequence: pending.n,
+                    operation: pending.operation,
+                    elements: pending.elements,
+                    started: pending.started,
+                }),
             }),
         })
     }

@@ -27,6 +27,7 @@ use trainyard_core::{
 use super::{
     POLL_AGAIN,
     beats::Beats,
+    evidence::Answer,
     frame::Kind,
     inspect::Inspect,
     last_words,
@@ -386,8 +387,16 @@ impl Supervisor {
     /// Reports what was seen of the ranks, where it was asked for.
     fn report_evidence(&mut self, now: Duration) {
         while let Some(reporting) = &mut self.reporting
-            && let Some((question, signs)) = reporting.evidence.take()
+            && let Some(answer) = reporting.evidence.take()
         {
+            let Answer {
+                question,
+                signs,
+                reported,
+            } = answer;
+            if let Some(watching) = self.lead.as_mut().and_then(|lead| lead.watching.as_mut()) {
+                watching.take_reported(question.attempt, reported, now);
+            }
             let asked = Some(question.number);
             let report = reporting.report(question.attempt, asked, signs);
             self.send_report(Kind::Evidence, report, now);

@@ -17,7 +17,7 @@ use trainyard_core::{
     },
     launch::supervise::{SupervisedRanks, SupervisedWatch},
     spec::{Slot, WatchMode},
-    watch::{Ask, Finding, Rhythm, Settings, Signal, Watch},
+    watch::{Ask, Collective, Finding, Rhythm, Settings, Signal, Watch},
 };
 
 use super::signs::{Question, Report, cut};
@@ -176,6 +176,20 @@ impl Watching {
         }
     }
 
+    /// NCCL's monitor reported what ranks began.
+    pub(crate) fn take_reported(
+        &mut self,
+        attempt: u32,
+        reported: Vec<(u32, Collective)>,
+        now: Duration,
+    ) {
+        if attempt == self.attempt {
+            for (rank, began) in reported {
+                self.hear(rank, Signal::Collective(began), now);
+            }
+        }
+    }
+
     fn hear(&mut self, rank: u32, signal: Signal, now: Duration) {
         let since = now.saturating_sub(self.began);
         if let Some(watch) = &mut self.watch
@@ -218,6 +232,8 @@ impl Watching {
                 number: self.question,
                 attempt: self.attempt,
                 stacks: outlook.ask.contains(&Ask::Stacks),
+                collectives: outlook.ask.contains(&Ask::Collectives),
+                dumps: outlook.ask.contains(&Ask::Dumps),
             });
         }
         for finding in outlook.findings {

@@ -137,6 +137,8 @@ impl Gang {
                 count: 1,
                 all: self.count,
             },
+            network: false,
+            evidence: None,
             watch: self.watch,
         }
     }

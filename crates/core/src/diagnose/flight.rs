@@ -40,6 +40,7 @@ struct Entry {
     operation: String,
     elements_in: Option<u64>,
     elements_out: Option<u64>,
+    started: bool,
     completed: bool,
     frame: Option<String>,
 }
@@ -55,6 +56,32 @@ pub struct Dump {
     groups: BTreeMap<String, BTreeMap<i64, Entry>>,
     /// Ranks of each group.
     members: BTreeMap<String, BTreeSet<u32>>,
+    /// What the program calls each group.
+    descriptions: BTreeMap<String, String>,
+}
+
+/// What a rank began last in one process group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupState {
+    /// The group's name, and what the program calls it.
+    pub name: String,
+    /// The number of the last collective.
+    pub last: i64,
+    /// The first that has not completed.
+    pub pending: Option<GroupPending>,
+}
+
+/// A collective that has not completed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupPending {
+    /// Its number.
+    pub sequence: i64,
+    /// What it is.
+    pub operation: String,
+    /// How many elements the rank puts in.
+    pub elements_in: Option<u64>,
+    /// Whether the GPU has begun it, as far as the recorder knows.
+    pub started: bool,
 }
 
 impl Dump {
@@ -86,6 +113,11 @@ impl Dump {
                 .split([',', ' ', '[', ']'])
                 .filter_map(|word| word.parse().ok())
                 .take(MAX_RANKS);
+            let description = config.get("desc").and_then(Value::text);
+            if let (Some(group), Some(description)) = (group, description) {
+                dump.descriptions
+                    .insert(group.to_owned(), description.to_owned());
+            }
             if let Some(group) = group {
                 dump.members.insert(group.to_owned(), ranks.collect());
             }
@@ -95,6 +127,28 @@ impl Dump {
             dump.add(entry);
         }
         Ok(dump)
+    }
+
+    /// What the rank began last, group by group.
+    pub fn groups(&self) -> impl Iterator<Item = GroupState> {
+        self.groups.iter().filter_map(|(name, entries)| {
+            let (last, _) = entries.last_key_value()?;
+            let pending = entries.iter().find(|(_, entry)| !entry.completed);
+            let name = match self.descriptions.get(name) {
+                Some(description) => format!("{name} {description}"),
+                None => name.clone(),
+            };
+            Some(GroupState {
+                name,
+                last: *last,
+                pending: pending.map(|(sequence, entry)| GroupPending {
+                    sequence: *sequence,
+                    operation: entry.operation.clone(),
+                    elements_in: entry.elements_in,
+                    started: entry.started,
+                }),
+            })
+        })
     }
 
     fn add(&mut self, entry: &Value) -> Option<()> {
@@ -130,11 +184,13 @@ impl Dump {
                 let file = frame.get("filename")?.text()?;
                 Some(format!("{file}:{}", frame.get("line")?.number()?))
             });
+        let state = entry.get("state").and_then(Value::text);
         let read = Entry {
             operation: name.trim_start_matches("nccl:").chars().take(48).collect(),
             elements_in: elements("input_sizes"),
             elements_out: elements("output_sizes"),
-            completed: entry.get("state").and_then(Value::text) == Some("completed"),
+            started: state == Some("started"),
+            completed: state == Some("completed"),
             frame,
         };
         self.groups.entry(group).or_default().insert(sequence, read);

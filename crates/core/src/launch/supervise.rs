@@ -27,10 +27,12 @@ const FILES_FOLDER: &str = "/var/run/secrets/trainyard/gang";
 /// The kubelet renews the token before it has run out.
 const TOKEN_SECONDS: i64 = 3_600;
 
-/// The volume for what supervisor and program exchange, and its folder. It is a file system in memory, and small.
+/// The volume for what supervisor and program exchange: a socket, heartbeats, dumps of Flight Recorders. It is in memory, so that nothing
+/// outlives the pod.
 const RUN_VOLUME: &str = "trainyard-run";
 const RUN_FOLDER: &str = "/run/trainyard";
-const RUN_BYTES: &str = "16Mi";
+/// What it may hold: dumps of eight ranks take some 16 MiB. A dump that does not fit is not written.
+const RUN_BYTES: &str = "64Mi";
 
 /// The socket on which a supervisor answers, in [`SuperviseSettings::run`].
 pub const SOCKET: &str = "supervisor.sock";
@@ -89,6 +91,13 @@ pub struct SuperviseSettings {
     pub stop_grace_ms: u64,
     /// The ranks of the pod.
     pub ranks: SupervisedRanks,
+    /// Whether the traffic of the pod's network interfaces is the program's: not on the host's network, not beside other containers, and not in
+    /// the pod that leads, which all others report to.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub network: bool,
+    /// The folder in which the program leaves evidence of a hang.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evidence: Option<String>,
     /// What is watched.
     pub watch: SupervisedWatch,
     /// The folder in which the supervisor has its socket, and programs their heartbeats.

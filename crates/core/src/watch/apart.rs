@@ -7,6 +7,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use super::{
+    collective::{Behind, Collective, behind},
     rank::{Rank, STIR_CPU},
     signal::Stack,
     stall::LOOKS_LEAST,
@@ -60,6 +61,8 @@ pub(super) struct Apart {
     pub(super) motion: Motion,
     /// Whether the others do not move, or are at the same line whenever they are looked at.
     pub(super) others_stand: bool,
+    /// Who is behind in which collective, where that is known.
+    pub(super) behind: Option<Behind>,
 }
 
 /// Compares the ranks that run, as seen in silence `silence`; what did not move for `span` is still.
@@ -69,6 +72,11 @@ pub(super) fn apart(ranks: &[Rank], silence: u32, span: Duration) -> Apart {
         .filter(|(_, rank)| !rank.ended)
         .map(|(number, rank)| Posture::of(number, rank, silence, span))
         .collect();
+    let began: Vec<(u32, &[Collective])> = living
+        .iter()
+        .map(|posture| (posture.number, posture.collectives))
+        .collect();
+    let began_less = behind(&began);
     let named = |way, is: &dyn Fn(&Posture<'_>) -> bool| {
         let (those, others): (Vec<_>, Vec<_>) = living.iter().partition(|posture| is(posture));
         let motion = those.iter().map(|posture| posture.motion).min();
@@ -80,6 +88,7 @@ pub(super) fn apart(ranks: &[Rank], silence: u32, span: Duration) -> Apart {
             others_stand: others
                 .iter()
                 .all(|posture| posture.motion >= Motion::Stands),
+            behind: began_less.clone(),
         }
     };
     let held = |hold| {
@@ -103,10 +112,10 @@ pub(super) fn apart(ranks: &[Rank], silence: u32, span: Duration) -> Apart {
         apart.sure = sure;
         return apart;
     }
-    if let Some(lowest) = behind(&living) {
-        let is_lowest = |posture: &Posture<'_>| posture.sequence == Some(lowest);
-        let mut apart = named(Way::Behind, &is_lowest);
-        let counted = living.iter().all(|posture| posture.sequence.is_some());
+    if let Some(behind) = &began_less {
+        let is_late = |posture: &Posture<'_>| behind.ranks.binary_search(&posture.number).is_ok();
+        let mut apart = named(Way::Behind, &is_late);
+        let counted = living.iter().all(|posture| !posture.collectives.is_empty());
         apart.sure = apart.ranks.len() == 1 && counted && all_still(&living);
         return apart;
     }
@@ -135,6 +144,7 @@ pub(super) fn apart(ranks: &[Rank], silence: u32, span: Duration) -> Apart {
         sure: false,
         motion: motion.unwrap_or(Motion::Unseen),
         others_stand: true,
+        behind: None,
     }
 }
 
@@ -157,8 +167,8 @@ struct Posture<'a> {
     rank: &'a Rank,
     /// Its stack in this silence: an earlier one says nothing.
     stack: Option<&'a Stack>,
-    /// The number of its last collective, as reported in this silence.
-    sequence: Option<u64>,
+    /// What it began in its groups, as reported in this silence.
+    collectives: &'a [Collective],
     /// Whether there are samples of usage in this silence.
     sampled: bool,
     /// Whether it waits in a collective.
@@ -171,7 +181,9 @@ impl<'a> Posture<'a> {
     fn of(number: u32, rank: &'a Rank, silence: u32, span: Duration) -> Self {
         let seen = rank.seen(silence);
         let stack = rank.stack.as_ref().filter(|_| seen.has_stack());
-        let waits = stack.is_some_and(|stack| stack.in_collective);
+        let collectives = rank.collectives(silence);
+        let pending = collectives.iter().any(|began| began.pending.is_some());
+        let waits = pending || stack.is_some_and(|stack| stack.in_collective);
         let motion = if !seen.has_stack() && !seen.has_usage() {
             Motion::Unseen
         } else if seen.is_still(waits, span, LOOKS_LEAST) {
@@ -196,7 +208,7 @@ impl<'a> Posture<'a> {
             number,
             rank,
             stack,
-            sequence: rank.sequence.filter(|_| seen.counted),
+            collectives,
             sampled: seen.has_usage(),
             waits,
             motion,
@@ -238,20 +250,6 @@ fn outside_collective(living: &[Posture<'_>]) -> Option<bool> {
     let first = waiting.first().and_then(|posture| posture.digest());
     let alike = waiting.iter().all(|posture| posture.digest() == first);
     Some(outside.len() == 1 && alike && all_still(living))
-}
-
-/// The lowest number of a collective, where fewer ranks have it than have a higher one.
-fn behind(living: &[Posture<'_>]) -> Option<u64> {
-    let numbers = || living.iter().filter_map(|posture| posture.sequence);
-    let lowest = numbers().min()?;
-    let (low, high) = numbers().fold((0_usize, 0_usize), |(low, high), number| {
-        if number == lowest {
-            (low + 1, high)
-        } else {
-            (low, high + 1)
-        }
-    });
-    (high > 0 && low <= high).then_some(lowest)
 }
 
 /// The value that more than half of the ranks share, at least two of them, while at least one does not.

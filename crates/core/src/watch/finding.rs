@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::collective::MissedCollective;
 use crate::{diagnose::Confidence, progress::Figure};
 
 /// Most ranks that a finding names.
@@ -25,8 +26,13 @@ pub enum Ask {
     Usage,
     /// [`super::Signal::Stack`].
     Stacks,
-    /// [`super::Signal::Collective`], where something counts collectives. At most once in a silence.
+    /// [`super::Signal::Collective`] from something that counts all the time, such as NCCL's monitor: ranks notice nothing. At most once in a
+    /// silence.
     Collectives,
+    /// The same from the Flight Recorders of ranks, reported once they have written their dumps. That is work for the ranks: `PyTorch` 2.11
+    /// imports modules for it, which takes seconds. So it is asked for only when a silence is long and nothing else was sure, at
+    /// most once in a silence.
+    Dumps,
 }
 
 /// What was found.
@@ -48,6 +54,8 @@ pub struct Finding {
     pub silent_for: Duration,
     /// What the other ranks do, where that is known.
     pub others: Option<Others>,
+    /// The collective that ranks wait in, where Flight Recorders show it.
+    pub collective: Option<MissedCollective>,
 }
 
 /// What can be found.
@@ -128,6 +136,7 @@ impl Finding {
             since: Duration::ZERO,
             silent_for: Duration::ZERO,
             others: None,
+            collective: None,
         }
     }
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::{
     Ask, Cause, Finding, Outlook, Watch,
     apart::{self, Apart, Motion, Way, apart},
+    collective::{Collective, common},
     finding::{NAMED, Others},
-    rank::Rank,
     slow,
     stall::{self, LOOKS_APART_LEAST, LOOKS_LEAST, LOOKS_MOST, Limits, WORK_MOST, WORK_UNSEEN},
 };
@@ -19,6 +19,8 @@ use crate::{
 
 /// Evidence that did not arrive this long after it was first asked for is missing; before that, it may be on its way.
 const EVIDENCE_WITHIN: Duration = Duration::from_secs(10);
+/// Dumps are asked for after this silence even where a hang would be named later: steps may take minutes.
+const DUMPS_AFTER: Duration = Duration::from_mins(1);
 /// Ranks are compared by their step times at most this often: with thousands of them it costs a sort.
 const COMPARE_APART: Duration = Duration::from_secs(5);
 
@@ -31,6 +33,8 @@ pub(super) struct Suspicion {
     next_look: Duration,
     /// The surest finding of it so far.
     reported: Option<(bool, Confidence)>,
+    /// Whether dumps were asked for.
+    dumped: bool,
     /// Whether nothing surer can follow.
     settled: bool,
 }
@@ -98,6 +102,7 @@ impl Watch {
             looks: 0,
             next_look: now,
             reported: None,
+            dumped: false,
             settled: false,
         });
         if suspicion.settled {
@@ -133,8 +138,13 @@ impl Watch {
             if now >= suspicion.next_look && may_ask {
                 outlook.ask.extend([Ask::Usage, Ask::Stacks]);
                 suspicion.looks += 1;
-                if suspicion.looks == LOOKS_LEAST {
+                if suspicion.looks == 1 {
                     outlook.ask.push(Ask::Collectives);
+                }
+                let late = silence >= limits.patience || silence >= DUMPS_AFTER;
+                if late && !suspicion.dumped {
+                    suspicion.dumped = true;
+                    outlook.ask.push(Ask::Dumps);
                 }
                 let elapsed = now.saturating_sub(suspicion.since);
                 suspicion.next_look = now.saturating_add(stall::next_look(elapsed));
@@ -200,12 +210,19 @@ impl Watch {
             .map(|(number, _)| number)
             .collect();
         let first = named.first().copied();
-        let sequences = || {
-            let counted = |rank: &&Rank| !rank.ended && rank.seen(self.silence).counted;
-            let ranks = self.ranks.iter().filter(counted);
-            ranks.filter_map(|rank| rank.sequence)
-        };
         let mut ranks = named;
+        let behind = apart.behind;
+        let began: Vec<(u32, &[Collective])> = (0_u32..)
+            .zip(&self.ranks)
+            .filter(|(_, rank)| !rank.ended)
+            .map(|(number, rank)| (number, rank.collectives(self.silence)))
+            .collect();
+        // One that names other ranks than the stacks do says nothing of these.
+        let collective = match &behind {
+            Some(behind) if behind.ranks == ranks => behind.collective.clone(),
+            None => common(&began),
+            Some(_) => None,
+        };
         let cause = match apart.way {
             Way::Stopped => Cause::HangStopped,
             Way::DiskWait => Cause::HangDiskWait {
@@ -214,8 +231,8 @@ impl Watch {
                     .and_then(|rank| rank.wait_channel.clone()),
             },
             Way::Behind => Cause::HangInCollective {
-                sequence: sequences().min().unwrap_or(0),
-                others: sequences().max().unwrap_or(0),
+                sequence: behind.as_ref().map_or(0, |behind| behind.sequence),
+                others: behind.as_ref().map_or(0, |behind| behind.others),
             },
             Way::Elsewhere => Cause::HangCpuSide {
                 place: first.and_then(place),
@@ -237,7 +254,11 @@ impl Watch {
         };
         let count = ranks.len();
         ranks.truncate(NAMED);
-        let waits = |rank: &u32| stack(*rank).is_some_and(|stack| stack.in_collective);
+        let waits = |rank: &u32| {
+            let mut own = began.iter().filter(|(number, _)| number == rank);
+            let pending = own.any(|(_, began)| began.iter().any(|one| one.pending.is_some()));
+            pending || stack(*rank).is_some_and(|stack| stack.in_collective)
+        };
         let others = (count > 0 && !others.is_empty() && self.ranks.len() > 1).then(|| Others {
             count: u32::try_from(others.len()).unwrap_or(u32::MAX),
             in_collective: others.iter().all(waits),
@@ -252,6 +273,7 @@ impl Watch {
             since: self.progress_clock,
             silent_for: self.now.saturating_sub(self.progress_at),
             others,
+            collective,
         }
     }
 

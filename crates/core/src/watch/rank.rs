@@ -1,4 +1,4 @@
-//! What is kept of one rank: at most 2 KiB, digests instead of texts.
+//! What is kept of one rank: at most 4 KiB, half of it for collectives where a Flight Recorder reports them; digests instead of texts.
 //!
 //! Owns the question whether a rank moves. There are two answers: *work* are bytes at a rate that only loading, saving or
 //! talking to peers has, and it excuses a silence; *stirring* is anything else (CPU time, lines, another stack, a few
@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use super::{
+    collective::{Collective, MAX_GROUPS},
     numbers::Numbers,
     signal::{CHANNEL_CHARS, Gpu, PLACE_CHARS, ProcessState, Stack, Usage, cut},
     slow::StepTimes,
@@ -57,8 +58,8 @@ pub(super) struct Seen {
     pub(super) stopped: u32,
     /// Samples in a row with the rank in disk wait.
     pub(super) disk_wait: u32,
-    /// Whether the number of a collective was reported.
-    pub(super) counted: bool,
+    /// Whether collectives were reported.
+    counted: bool,
     bytes_moved: Option<Duration>,
     cpu_moved: Option<Duration>,
     stack_moved: Option<Duration>,
@@ -82,7 +83,8 @@ pub(super) struct Rank {
     pub(super) cpu: Option<u32>,
     pub(super) stack: Option<Stack>,
     pub(super) stack_at: Duration,
-    pub(super) sequence: Option<u64>,
+    /// What it began in its groups, as reported last.
+    collectives: Vec<Collective>,
     /// The mean power of its GPU while the job made progress.
     power: Option<u32>,
     seen: Seen,
@@ -125,18 +127,12 @@ impl Rank {
             io_bytes: usage.io_bytes,
             network_bytes: usage.network_bytes,
         };
-        let bytes = now.io_bytes.saturating_add(now.network_bytes.unwrap_or(0));
         let before = self.sample;
         let apart = before.map(|before| at.saturating_sub(before.at));
         if apart.is_some_and(|apart| apart < SAMPLES_APART) {
             return None;
         }
         self.sample = Some(now);
-        // Counters fall when a child ends: that is movement, too.
-        let moved = bytes.abs_diff(self.bytes) >= STIR_BYTES;
-        if moved {
-            self.bytes = bytes;
-        }
         let mut works = false;
         let mut cpu = None;
         if let (Some(before), Some(apart)) = (before, apart) {
@@ -148,6 +144,12 @@ impl Rank {
             let share = micros.saturating_mul(1_000) / apart.as_micros().max(1);
             cpu = Some(u32::try_from(share).unwrap_or(u32::MAX));
         }
+        // Counters fall when a child ends: that is movement, too. A network always carries a little: keep-alives, name lookups, our own reports.
+        let stirs = now.io_bytes.abs_diff(self.bytes) >= STIR_BYTES;
+        if stirs {
+            self.bytes = now.io_bytes;
+        }
+        let moved = stirs || works;
         self.cpu = cpu;
         let seen = self.seen_in(silence);
         let first = seen.first_usage.is_none();
@@ -200,16 +202,36 @@ impl Rank {
         seen.equal_stacks = seen.equal_stacks.saturating_add(1);
     }
 
-    /// Takes the number of a collective.
-    pub(super) fn take_sequence(&mut self, silence: u32, at: Duration, sequence: u64) {
-        let moved = self.sequence.is_some_and(|before| before != sequence);
-        self.sequence = Some(sequence);
+    /// Takes what it began in a group. What was reported in an earlier silence says nothing.
+    pub(super) fn take_collective(&mut self, silence: u32, at: Duration, mut began: Collective) {
+        began.bound();
+        if !self.seen_in(silence).counted {
+            self.collectives.clear();
+        }
+        let room = self.collectives.len() < MAX_GROUPS;
+        let mut known = self.collectives.iter_mut();
+        let known = known.find(|one| one.group == began.group);
+        let mut moved = false;
+        if let Some(known) = known {
+            moved = known.sequence != began.sequence;
+            *known = began;
+        } else if room {
+            self.collectives.push(began);
+        }
         let seen = self.seen_in(silence);
-        // The first number of a silence is compared with one from before it.
-        if moved && seen.counted {
+        if moved {
             seen.sequence_moved = Some(at);
         }
         seen.counted = true;
+    }
+
+    /// What it began in its groups, as reported in silence `silence`.
+    pub(super) fn collectives(&self, silence: u32) -> &[Collective] {
+        if self.seen(silence).counted {
+            &self.collectives
+        } else {
+            &[]
+        }
     }
 
     /// Takes the power of the GPU; `suspected` where the job is silent, and the mean is then left as it was.
@@ -217,7 +239,8 @@ impl Rank {
         let now = u64::from(gpu.milliwatts);
         match self.power.map(u64::from) {
             Some(mean) if suspected => {
-                if now * 4 > mean * 3 {
+                let informative = mean * 2 >= u64::from(gpu.limit_milliwatts);
+                if informative && now * 4 > mean * 3 {
                     self.seen_in(silence).gpu_moved = Some(at);
                 }
             }

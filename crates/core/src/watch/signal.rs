@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::collective::Collective;
 use crate::progress::{Event, Reading};
 
 /// Longest place (`file:line`) that is kept of a stack.
@@ -32,11 +33,8 @@ pub enum Signal {
     Usage(Usage),
     /// What its GPU does.
     Gpu(Gpu),
-    /// The collective that it began last.
-    Collective {
-        /// The number of the collective in the group of all ranks; other groups count on their own and are not reported.
-        sequence: u64,
-    },
+    /// What it began last in one process group, as its Flight Recorder shows it.
+    Collective(Collective),
     /// Where its main thread is.
     Stack(Stack),
     /// Its process ended.
@@ -142,6 +140,8 @@ pub enum ProcessState {
 pub struct Gpu {
     /// Power, which falls far below its mean in training when kernels only wait.
     pub milliwatts: u32,
+    /// What it may draw. A job that uses less than half of it in training draws about as much while it waits, and its power says nothing.
+    pub limit_milliwatts: u32,
 }
 
 /// Where the main thread of a rank is.

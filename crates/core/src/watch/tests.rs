@@ -3,6 +3,7 @@
 mod bounds;
 mod found;
 mod parts;
+mod recorders;
 mod world;
 
 use std::time::Duration;

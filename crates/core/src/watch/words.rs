@@ -59,6 +59,11 @@ impl Finding {
         if let Some(others) = &self.others {
             text.push_str(&of_others(others));
         }
+        if let Some(collective) = &self.collective {
+            let words = collective.words(&self.who(), self.count > 1);
+            // Writing to a string cannot fail.
+            _ = write!(text, "; {words}");
+        }
         text
     }
 
@@ -79,6 +84,9 @@ impl Finding {
                 let channel = channel.as_deref();
                 let place = channel.map_or_else(String::new, |name| format!(" in `{name}`"));
                 format!("no step for {silent}: {who} waits for a disk or a driver{place} (state D)")
+            }
+            Cause::HangInCollective { sequence, others } if sequence == others => {
+                format!("no step for {silent}: {who} holds up collective {sequence}")
             }
             Cause::HangInCollective { sequence, others } => format!(
                 "no step for {silent}: {who} began collective {sequence} last, others are at {others}"

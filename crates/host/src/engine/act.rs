@@ -1,5 +1,7 @@
 //! Carrying out what was decided.
 
+use std::time::Instant;
+
 use trainyard_core::{
     job::{Action, Removal},
     spec::Slot,
@@ -11,7 +13,13 @@ use crate::HostError;
 impl Engine<'_> {
     pub(super) fn carry_out(&mut self, action: Action) -> Result<(), HostError> {
         match action {
-            Action::CreatePod { slot, attempt, .. } => return self.start_pod(slot, attempt),
+            Action::CreatePod { slot, attempt, .. } => {
+                // It is decided again once the memory is free.
+                if self.gpu_wait.holds(attempt, Instant::now()) {
+                    return Ok(());
+                }
+                return self.start_pod(slot, attempt);
+            }
             Action::DeletePod { slot, uid, removal } => {
                 self.delete_pod(slot, &uid, removal);
                 return Ok(());

@@ -313,6 +313,7 @@ impl Engine<'_> {
         self.pods.kill_late(now);
         self.inject(now);
         self.look_for_hangs(now);
+        self.end_gpu_wait(now);
         Ok(())
     }
 
@@ -329,6 +330,7 @@ impl Engine<'_> {
         drop(std::fs::remove_file(folder.join("hosts")));
         drop(std::fs::remove_dir_all(folder.join("bin")));
         drop(std::fs::remove_dir_all(folder.join("beats")));
+        drop(std::fs::remove_dir_all(folder.join("flight")));
         drop(std::fs::remove_file(folder.join(remote::SOCKET)));
     }
 }

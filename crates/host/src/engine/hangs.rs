@@ -17,8 +17,9 @@ use trainyard_core::{
     job::PodPhase,
     progress::Reading,
     spec::{Job, Slot, WatchMode},
-    watch::{Ask, Finding, Heartbeat, Outlook, Rhythm, Settings, Signal, Watch},
+    watch::{Ask, Finding, Gpu, Heartbeat, Outlook, Rhythm, Settings, Signal, Watch},
 };
+use trainyard_probe::evidence::{GpuPower, PowerSample, Ras};
 
 use super::{Engine, table::Key};
 use crate::{
@@ -26,6 +27,9 @@ use crate::{
     looker::{Evidence, Looker, PodProcesses},
     wire::Order,
 };
+
+/// How often the power of GPUs is taken.
+const POWER_EVERY: Duration = Duration::from_secs(5);
 
 /// The watch over the attempt that runs.
 #[derive(Debug)]
@@ -46,14 +50,20 @@ pub(super) struct Hangs {
     pods: BTreeMap<u32, Key>,
     /// An attempt is ended once.
     ended: bool,
+    /// The power of GPUs, and when it is taken next.
+    power: Option<(GpuPower, Instant)>,
 }
 
 impl Hangs {
-    pub(super) fn new(settings: Settings, now: Instant) -> Result<Self, HostError> {
+    pub(super) fn new(
+        settings: Settings,
+        ras: Option<Ras>,
+        now: Instant,
+    ) -> Result<Self, HostError> {
         let is_watched = settings.mode != WatchMode::Off;
         Ok(Self {
             settings,
-            looker: is_watched.then(Looker::start).transpose()?,
+            looker: is_watched.then(|| Looker::start(ras)).transpose()?,
             attempt: 0,
             watch: None,
             began: now,
@@ -62,7 +72,14 @@ impl Hangs {
             ranks: BTreeMap::new(),
             pods: BTreeMap::new(),
             ended: false,
+            power: None,
         })
+    }
+
+    /// Takes the power of GPUs from here on.
+    pub(super) fn watch_power(&mut self, power: Option<GpuPower>, now: Instant) {
+        let watched = power.filter(|_| self.looker.is_some());
+        self.power = watched.map(|power| (power, now));
     }
 
     pub(super) fn looker(&self) -> Option<&Looker> {
@@ -71,7 +88,8 @@ impl Hangs {
 
     /// When to look next.
     pub(super) fn due(&self) -> Option<Instant> {
-        self.look_at
+        let power = self.power.as_ref().map(|(_, at)| *at);
+        [self.look_at, power].into_iter().flatten().min()
     }
 
     /// All processes of `attempt` run.
@@ -187,8 +205,47 @@ impl Engine<'_> {
         }
     }
 
+    /// Takes the power of the GPUs of each rank, where it is time.
+    fn take_power(&mut self, now: Instant) {
+        let samples = match &mut self.hangs.power {
+            Some((power, at)) if *at <= now => {
+                *at = now + POWER_EVERY;
+                power.take()
+            }
+            _ => return,
+        };
+        let (ranks, replicas) = (Ranks::of(self.job), self.job.replicas());
+        let attempt = self.hangs.attempt;
+        for slot in self.job.slots() {
+            let devices = self.site.gpus().of_pod(slot);
+            let own: Vec<&PowerSample> = devices
+                .iter()
+                .filter_map(|name| samples.iter().find(|sample| sample.is_named(name)))
+                .collect();
+            let Some(held) = ranks.of_pod(&replicas, slot) else {
+                continue;
+            };
+            for (at, rank) in held.clone().enumerate() {
+                // One GPU for each rank, or one for all of them.
+                let one = if own.len() == held.clone().count() {
+                    own.get(at)
+                } else {
+                    own.first().filter(|_| own.len() == 1)
+                };
+                if let Some(sample) = one {
+                    let gpu = Gpu {
+                        milliwatts: sample.milliwatts,
+                        limit_milliwatts: sample.limit_milliwatts,
+                    };
+                    self.hangs.hear(attempt, rank, Signal::Gpu(gpu), now);
+                }
+            }
+        }
+    }
+
     /// Looks whether the attempt still trains, where it is time.
     pub(super) fn look_for_hangs(&mut self, now: Instant) {
+        self.take_power(now);
         let Some(outlook) = self.hangs.look(now) else {
             return;
         };
@@ -214,13 +271,11 @@ impl Engine<'_> {
                 key: *key,
                 first: entry.pid?,
                 ranks: ranks.of_pod(&replicas, entry.slot),
+                flight: self.site.surroundings.flight_prefix(&entry.uid),
             })
         });
-        looker.ask(
-            self.hangs.attempt,
-            pods.collect(),
-            ask.contains(&Ask::Stacks),
-        );
+        let count = ranks.count(&replicas);
+        looker.ask(self.hangs.attempt, count, pods.collect(), ask);
     }
 
     /// Reports a finding, and ends the attempt where it is to be acted upon.

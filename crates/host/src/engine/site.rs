@@ -21,7 +21,7 @@ use crate::{
     mpi,
     objects::Objects,
     pod_spec::{self, Facts, Surroundings},
-    prepare::{Prepared, addresses::Directory},
+    prepare::{Prepared, addresses::Directory, gpus::Gpus},
     wire::{Container, Order, PodSpec},
 };
 
@@ -142,7 +142,7 @@ pub(super) struct Site<'a> {
     plan: Plan<'a>,
     directory: Directory,
     objects: Objects,
-    surroundings: Surroundings,
+    pub(super) surroundings: Surroundings,
     /// The folder of the stand-ins for ssh and `kubectl`.
     commands: PathBuf,
     pub(super) node: String,
@@ -220,6 +220,11 @@ impl<'a> Site<'a> {
             }
         }
         Ok(pod)
+    }
+
+    /// The GPUs of the run.
+    pub(super) fn gpus(&self) -> &Gpus {
+        &self.prepared.gpus
     }
 
     /// The place of `slot` in the order of listing.

@@ -33,6 +33,8 @@ fn surroundings(root: &Path) -> Surroundings {
         hosts: "/hosts".into(),
         stage: "/stage".into(),
         beats: Some("/beats".into()),
+        flight: Some("/flight".into()),
+        ras: None,
         open_files: 1024,
     }
 }
@@ -109,6 +111,11 @@ fn environment_in_the_order_of_the_kubelet() {
         ("RATE", Some("0.1")),
         ("HOME", Some("/home/ada")),
         ("TRAINYARD_BEAT", Some("/beats/uid-1")),
+        ("TORCH_FR_DUMP_TEMP_FILE", Some("/flight/uid-1.trace_")),
+        (
+            "TORCH_NCCL_DEBUG_INFO_PIPE_FILE",
+            Some("/flight/uid-1.pipe_"),
+        ),
         ("KEY_TOKEN", Some("hush")),
         ("EARLY", Some("$(LATE)")),
         ("LATE", Some("later")),

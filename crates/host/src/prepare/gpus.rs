@@ -64,6 +64,16 @@ impl Gpus {
         Ok(Self::Given(given.collect()))
     }
 
+    /// The devices of all containers of the pod in `slot`.
+    pub(crate) fn of_pod(&self, slot: Slot) -> Vec<&str> {
+        let Self::Given(given) = self else {
+            return Vec::new();
+        };
+        let own = given.iter().filter(|((of, _), _)| *of == slot);
+        own.flat_map(|(_, devices)| devices.iter().map(String::as_str))
+            .collect()
+    }
+
     /// The value of `CUDA_VISIBLE_DEVICES`, where it is ours to set.
     pub(crate) fn visible(&self, slot: Slot, container: &str) -> Option<String> {
         match self {

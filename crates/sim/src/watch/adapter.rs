@@ -4,7 +4,7 @@ use std::{collections::VecDeque, time::Duration};
 
 use trainyard_core::{
     spec::WatchMode,
-    watch::{Ask, Outlook, Rhythm, Signal, Watch},
+    watch::{Ask, Collective, Outlook, Rhythm, Signal, Watch},
 };
 
 use super::{
@@ -291,7 +291,7 @@ impl<'a> Adapter<'a> {
             Ask::Stacks if evidence.has_stacks() => Some(Signal::Stack(job.stack(rank, self.now))),
             Ask::Collectives if evidence != Evidence::Nothing => {
                 let sequence = job.sequence(rank, self.now)?;
-                Some(Signal::Collective { sequence })
+                Some(Signal::Collective(Collective::numbered(sequence)))
             }
             _ => None,
         }

@@ -153,3 +153,29 @@ fn pickle_bomb_is_refused() {
     deep.push(b'.');
     assert_eq!(pickle::read(&deep), Err(pickle::PickleError::Deep));
 }
+
+#[test]
+fn groups_of_a_rank() {
+    let done = ("0", 1, "nccl:all_reduce", 8, "completed");
+    let begun = ("0", 2, "nccl:broadcast", 8, "started");
+    let queued = ("0", 3, "nccl:all_reduce", 8, "scheduled");
+    let other = ("7", 4, "nccl:all_gather", 2, "completed");
+    let groups: Vec<GroupState> = dump(0, &[done, begun, queued, other]).groups().collect();
+    let [all, seven] = &groups[..] else {
+        panic!("{groups:?}");
+    };
+    assert_eq!((all.name.as_str(), all.last), ("0 default_pg", 3));
+    let pending = all.pending.as_ref().unwrap();
+    assert_eq!(
+        (
+            pending.sequence,
+            pending.operation.as_str(),
+            pending.started
+        ),
+        (2, "broadcast", true)
+    );
+    assert_eq!(
+        (seven.name.as_str(), seven.last, &seven.pending),
+        ("7", 4, &None)
+    );
+}

@@ -6,7 +6,7 @@
 use k8s_openapi::{
     api::core::v1::{
         Container, DownwardAPIProjection, DownwardAPIVolumeFile, EmptyDirVolumeSource, EnvVar,
-        EnvVarSource, ObjectFieldSelector, Pod, ProjectedVolumeSource,
+        EnvVarSource, ObjectFieldSelector, Pod, PodSpec, ProjectedVolumeSource,
         ServiceAccountTokenProjection, Volume, VolumeMount, VolumeProjection,
     },
     apimachinery::pkg::api::resource::Quantity,
@@ -73,6 +73,7 @@ impl<'a> Supervision<'a> {
         if leads {
             volumes.push(self.files());
         }
+        let own_network = has_own_network(spec);
         let Some(container) = spec.containers.get_mut(at) else {
             return;
         };
@@ -91,6 +92,7 @@ impl<'a> Supervision<'a> {
         // Settings are made of text and numbers.
         let settings = SuperviseSettings {
             last_words,
+            network: !leads && own_network,
             ..self.settings(slot, begin)
         };
         let settings = serde_json::to_string(&settings).unwrap_or_default();
@@ -139,6 +141,8 @@ impl<'a> Supervision<'a> {
             start_within_ms: milliseconds(settings.start_within),
             stop_grace_ms: milliseconds(settings.stop_grace),
             ranks: ranks(job, slot),
+            network: false,
+            evidence: (settings.watch != WatchMode::Off).then(|| RUN_FOLDER.to_owned()),
             watch: SupervisedWatch {
                 mode: settings.watch,
                 hang_after_ms: milliseconds(settings.hang_after.unwrap_or(JobSettings::HANG_AFTER)),
@@ -218,6 +222,13 @@ fn supervise(container: &mut Container) {
     let own = own.into_iter().flatten().flatten();
     container.command = Some(WORDS.map(str::to_owned).to_vec());
     container.args = Some(["--".to_owned()].into_iter().chain(own).collect());
+}
+
+/// Whether only one program uses the network interfaces of a pod.
+fn has_own_network(spec: &PodSpec) -> bool {
+    let sidecar = |container: &Container| container.restart_policy.as_deref() == Some("Always");
+    let mut before = spec.init_containers.iter().flatten();
+    spec.host_network != Some(true) && spec.containers.len() == 1 && !before.any(sidecar)
 }
 
 /// The ranks of the pod in `slot`. Ranks are counted as `WORLD_SIZE` counts them: where the framework itself finds out how many

@@ -123,6 +123,8 @@ fn leader_and_member_pods() {
         assert_eq!(settings.slot, slot);
         assert_eq!(settings.leader, "j-master-0.n.svc:28023");
         assert!(settings.exits_on_success && !settings.waits);
+        assert_eq!(settings.network, !leads);
+        assert_eq!(settings.evidence.as_deref(), Some("/run/trainyard"));
         let rank = if leads { 0 } else { 2 };
         let ranks = SupervisedRanks {
             first: rank,

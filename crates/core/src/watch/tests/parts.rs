@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::{
     super::{
-        Ask, Cause, Phase, Rhythm, Signal, Stack, Step, Watch,
+        Ask, Cause, Collective, Phase, Rhythm, Signal, Stack, Step, Watch,
+        collective::MAX_GROUPS,
         numbers::Numbers,
         rank::Rank,
         signal::{CHANNEL_CHARS, PLACE_CHARS},
@@ -77,7 +78,9 @@ fn limits_by_phase() {
 
 #[test]
 fn memory_of_a_rank_is_bounded() {
+    let collectives = MAX_GROUPS * (size_of::<Collective>() + 2 * 24 * 4);
     assert!(size_of::<Rank>() + PLACE_CHARS * 4 + CHANNEL_CHARS * 4 <= 2_048);
+    assert!(collectives <= 2_048);
     let mut rank = Rank::default();
     let place = Some("ä".repeat(1 << 20));
     let stack = Stack {

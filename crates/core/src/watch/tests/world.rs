@@ -5,7 +5,8 @@ use std::{collections::VecDeque, time::Duration};
 use crate::{
     spec::JobSettings,
     watch::{
-        Ask, Finding, Outlook, Phase, ProcessState, Settings, Signal, Stack, Step, Usage, Watch,
+        Ask, Collective, Finding, Outlook, Phase, ProcessState, Settings, Signal, Stack, Step,
+        Usage, Watch,
     },
 };
 
@@ -283,9 +284,10 @@ pub(super) fn watch(settings: Settings, job: &Job, until: Duration, delay: Durat
                     let signal = match ask {
                         Ask::Usage => job.usage(rank, now).map(Signal::Usage),
                         Ask::Stacks => job.stack(rank, now).map(Signal::Stack),
+                        Ask::Dumps => None,
                         Ask::Collectives => job
                             .sequence(rank, now)
-                            .map(|sequence| Signal::Collective { sequence }),
+                            .map(|sequence| Signal::Collective(Collective::numbered(sequence))),
                     };
                     if let Some(signal) = signal {
                         due |= watch.hear(now, rank, signal);

@@ -1,0 +1,276 @@
+//! Waits until the memory of GPUs is free after the processes of an attempt have ended.
+//!
+//! The driver releases it when the last process is gone, which may be seconds after the kernel reported its end: a next attempt that
+//! starts meanwhile fails for want of memory. Memory that was in use before the first attempt belongs to others and is not waited for.
+//!
+//! Invariant: [`GpuMemory::take`] answers within the time that was given and [`GRACE`], whatever the driver does.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel},
+    thread,
+    time::{Duration, Instant},
+};
+
+use super::gpu::{GpuUse, Source, has_device};
+
+/// A GPU on which less is in use is free: drivers and monitors use some.
+const FREE: u64 = 512 << 20;
+/// How much more than before the first attempt others may use.
+const SLACK: u64 = 64 << 20;
+/// Between two readings.
+const EVERY: Duration = Duration::from_millis(50);
+/// How long a reading that does not end is waited for.
+const GRACE: Duration = Duration::from_secs(5);
+const STACK: usize = 512 * 1024;
+
+/// What a wait came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MemoryWait {
+    /// All is free.
+    Free {
+        /// The most bytes that are in use on one GPU.
+        used: u64,
+    },
+    /// It is not, and the time is over.
+    Used {
+        /// The number of the GPU that uses most.
+        gpu: u32,
+        /// Bytes that are in use there.
+        used: u64,
+    },
+    /// It cannot be read.
+    Unreadable(String),
+}
+
+/// A wait that is over. Prints as a sentence for a log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waited {
+    /// How long it took.
+    pub waited: Duration,
+    /// What it came to.
+    pub outcome: MemoryWait,
+}
+
+impl fmt::Display for Waited {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.waited.as_secs_f64();
+        match &self.outcome {
+            MemoryWait::Free { used } => write!(
+                f,
+                "GPU memory was free {seconds:.1} s after the last process ended ({} MiB are in use)",
+                used >> 20
+            ),
+            MemoryWait::Used { gpu, used } => write!(
+                f,
+                "{seconds:.1} s after the last process ended {} MiB of GPU {gpu} are still in use; the next attempt starts all the same",
+                used >> 20
+            ),
+            MemoryWait::Unreadable(why) => write!(
+                f,
+                "the next attempt does not wait for GPU memory, which cannot be read: {why}"
+            ),
+        }
+    }
+}
+
+/// The memory of some GPUs. A thread of its own reads it; the thread ends with this value.
+#[derive(Debug)]
+pub struct GpuMemory {
+    orders: SyncSender<Duration>,
+    results: Receiver<Waited>,
+    /// Since when a result is awaited, and how long that may take.
+    awaited: Option<(Instant, Duration)>,
+}
+
+impl GpuMemory {
+    /// Reads what is in use before the first attempt, on the GPUs with these numbers or names, or on all. `None` where there is no GPU, or no
+    /// thread.
+    pub fn start(devices: Option<Vec<String>>) -> Option<Self> {
+        if !has_device() {
+            return None;
+        }
+        let (orders, to_do) = sync_channel::<Duration>(1);
+        let (done, results) = sync_channel(1);
+        let thread = thread::Builder::new().name("gpu-memory".to_owned());
+        let work = move || {
+            let source = Source::open();
+            let read = || {
+                let mut all = source.read()?;
+                all.retain(|gpu| {
+                    let named =
+                        |devices: &Vec<String>| devices.iter().any(|name| gpu.is_named(name));
+                    devices.as_ref().is_none_or(named)
+                });
+                Ok(all)
+            };
+            let before = read().unwrap_or_default();
+            while let Ok(within) = to_do.recv() {
+                let begun = Instant::now();
+                let pause = || {
+                    thread::sleep(EVERY);
+                    begun.elapsed()
+                };
+                if done.send(wait(&before, within, read, pause)).is_err() {
+                    return;
+                }
+            }
+        };
+        thread.stack_size(STACK).spawn(work).ok()?;
+        Some(Self {
+            orders,
+            results,
+            awaited: None,
+        })
+    }
+
+    /// Begins to wait, for at most `within`. A wait that is under way goes on.
+    pub fn wait(&mut self, within: Duration) {
+        if self.awaited.is_none() {
+            self.awaited = Some((Instant::now(), within));
+            self.orders.try_send(within).ok();
+        }
+    }
+
+    /// Whether a wait is under way.
+    pub fn is_waiting(&self) -> bool {
+        self.awaited.is_some()
+    }
+
+    /// The result, once.
+    pub fn take(&mut self) -> Option<Waited> {
+        let (since, within) = self.awaited?;
+        let result = match self.results.try_recv() {
+            Ok(waited) => waited,
+            Err(TryRecvError::Empty) if since.elapsed() < within + GRACE => return None,
+            Err(_) => Waited {
+                waited: since.elapsed(),
+                outcome: MemoryWait::Unreadable("the driver does not respond".to_owned()),
+            },
+        };
+        self.awaited = None;
+        Some(result)
+    }
+}
+
+/// Waits until nothing is in use that was not `before`. `pause` returns how long this has taken.
+fn wait(
+    before: &[GpuUse],
+    within: Duration,
+    mut read: impl FnMut() -> Result<Vec<GpuUse>, String>,
+    mut pause: impl FnMut() -> Duration,
+) -> Waited {
+    let before: BTreeMap<&str, u64> = before
+        .iter()
+        .map(|gpu| (gpu.uuid.as_str(), gpu.memory_used))
+        .collect();
+    let mut waited = Duration::ZERO;
+    loop {
+        let outcome = match read() {
+            Err(why) => MemoryWait::Unreadable(why),
+            Ok(gpus) => {
+                let is_free = |gpu: &GpuUse| {
+                    let others = before.get(gpu.uuid.as_str()).copied().unwrap_or(0);
+                    gpu.memory_used < FREE.max(others.saturating_add(SLACK))
+                };
+                let used = gpus.iter().map(|gpu| gpu.memory_used).max().unwrap_or(0);
+                let busy = gpus.iter().filter(|gpu| !is_free(gpu));
+                match busy.max_by_key(|gpu| gpu.memory_used) {
+                    None => MemoryWait::Free { used },
+                    Some(_) if waited < within => {
+                        waited = pause();
+                        continue;
+                    }
+                    Some(gpu) => MemoryWait::Used {
+                        gpu: gpu.index,
+                        used: gpu.memory_used,
+                    },
+                }
+            }
+        };
+        return Waited { waited, outcome };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn gpus(used: &[u64]) -> Vec<GpuUse> {
+        let one = |(index, used): (u32, &u64)| GpuUse {
+            index,
+            uuid: format!("GPU-{index}"),
+            memory_used: used * MIB,
+        };
+        (0..).zip(used).map(one).collect()
+    }
+
+    /// Waits for at most 30 s, one second from reading to reading.
+    fn waited(before: &[u64], readings: &[&[u64]]) -> (u64, MemoryWait) {
+        let mut readings = readings.iter();
+        let mut last = Vec::new();
+        let mut seconds = 0;
+        let read = || {
+            if let Some(next) = readings.next() {
+                last = gpus(next);
+            }
+            Ok(last.clone())
+        };
+        let pause = || {
+            seconds += 1;
+            Duration::from_secs(seconds)
+        };
+        let waited = wait(&gpus(before), Duration::from_secs(30), read, pause);
+        (waited.waited.as_secs(), waited.outcome)
+    }
+
+    #[test]
+    fn memory_is_waited_for() {
+        let free = |used| MemoryWait::Free { used: used * MIB };
+        let cases: [(&str, &[u64], &[&[u64]], (u64, MemoryWait)); 6] = [
+            ("free at once", &[3], &[&[4]], (0, free(4))),
+            (
+                "free later",
+                &[3, 3],
+                &[&[70_000, 5], &[70_000, 5], &[511, 5]],
+                (2, free(511)),
+            ),
+            (
+                "never free",
+                &[3, 3],
+                &[&[600, 70_000]],
+                (
+                    30,
+                    MemoryWait::Used {
+                        gpu: 1,
+                        used: 70_000 * MIB,
+                    },
+                ),
+            ),
+            (
+                "of others",
+                &[9_000],
+                &[&[20_000], &[9_010]],
+                (1, free(9_010)),
+            ),
+            ("unknown before", &[], &[&[513], &[0]], (1, free(0))),
+            ("no GPU", &[], &[&[]], (0, free(0))),
+        ];
+        for (what, before, readings, want) in cases {
+            assert_eq!(waited(before, readings), want, "{what}");
+        }
+        let broken = wait(
+            &[],
+            Duration::from_secs(1),
+            || Err("no".to_owned()),
+            || Duration::ZERO,
+        );
+        assert_eq!(
+            broken.to_string(),
+            "the next attempt does not wait for GPU memory, which cannot be read: no"
+        );
+    }
+}
