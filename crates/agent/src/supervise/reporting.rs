@@ -110,7 +110,7 @@ mod tests {
             count: 1,
             all: 2,
         };
-        let evidence = Evidence::start(held).unwrap();
+        let evidence = Evidence::start(held, None, None, || None).unwrap();
         let slot = Slot::new(Role::Worker, 0);
         let mut reporting = Reporting::new("j".to_owned(), slot, held, evidence);
         reporting.next = Duration::from_secs(5);
