@@ -67,10 +67,10 @@ impl Evidence {
                         recorder.ask(range.clone());
                     }
                     // A report has a bound, and what recorders show is seldom.
-                    let mut recorded = Sign::recorded(recorder.read(), held.first);
-                    recorded.append(&mut signs);
-                    recorded.truncate(MAX_SIGNS);
-                    signs = recorded;
+                    let mut dumped = Sign::recorded(recorder.read(), held.first);
+                    dumped.append(&mut signs);
+                    dumped.truncate(MAX_SIGNS);
+                    signs = dumped;
                 }
                 let mut reported = Vec::new();
                 if let Some(ras) = &mut ras {

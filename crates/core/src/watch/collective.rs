@@ -238,6 +238,13 @@ impl MissedCollective {
 mod tests {
     use super::*;
 
+    /// What it is, what each rank began, and who is behind in what way.
+    type Case = (
+        &'static str,
+        Vec<Vec<Collective>>,
+        Option<(Vec<u32>, Option<Missed>)>,
+    );
+
     fn began(group: &str, sequence: u64, pending: Option<(u64, bool)>) -> Collective {
         Collective {
             group: group.to_owned(),
@@ -256,11 +263,6 @@ mod tests {
         let waits = || vec![began("0", 5, Some((5, true)))];
         let enqueued = || vec![began("0", 5, Some((5, false)))];
         let done = || vec![began("0", 4, None)];
-        type Case = (
-            &'static str,
-            Vec<Vec<Collective>>,
-            Option<(Vec<u32>, Option<Missed>)>,
-        );
         let cases: Vec<Case> = vec![
             (
                 "one of three",

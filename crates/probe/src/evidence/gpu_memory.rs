@@ -199,6 +199,14 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
+    /// What it is, MiB in use before, MiB of each reading, seconds waited and what came of it.
+    type Case = (
+        &'static str,
+        &'static [u64],
+        &'static [&'static [u64]],
+        (u64, MemoryWait),
+    );
+
     fn gpus(used: &[u64]) -> Vec<GpuUse> {
         let one = |(index, used): (u32, &u64)| GpuUse {
             index,
@@ -230,7 +238,7 @@ mod tests {
     #[test]
     fn memory_is_waited_for() {
         let free = |used| MemoryWait::Free { used: used * MIB };
-        let cases: [(&str, &[u64], &[&[u64]], (u64, MemoryWait)); 6] = [
+        let cases: [Case; 6] = [
             ("free at once", &[3], &[&[4]], (0, free(4))),
             (
                 "free later",

@@ -58,7 +58,7 @@ fn found(
         }
         let outlook = watch.look(now);
         if let Some(finding) = outlook.findings.into_iter().find(|finding| finding.act) {
-            return Some((now - began, finding));
+            return Some((now.saturating_sub(began), finding));
         }
         for rank in (0..2).filter(|_| !outlook.ask.is_empty()) {
             let stands = sleeps && rank == 1;
