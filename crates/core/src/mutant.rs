@@ -139,6 +139,10 @@ pub enum Mutant {
     WaitsForLostMembers,
     /// A restart in place is charged when it begins and again when programs have stopped.
     ChargesHangTwice,
+    /// A lost member is replaced although its program runs and it could be stopped.
+    ReplacesUnfenced,
+    /// The members that were kept start before the one that replaces a lost one is there.
+    GoesWithoutReplacement,
     /// A hang that is not certain is waited for without end.
     PatienceWithoutCeiling,
     /// Evidence is asked for as long as a silence lasts.
@@ -161,7 +165,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// Every one.
-    pub const ALL: [Self; 75] = [
+    pub const ALL: [Self; 77] = [
         Self::CountsOldAttempts,
         Self::StartsOverOldPods,
         Self::ForgetsCharge,
@@ -228,6 +232,8 @@ impl Mutant {
         Self::StoresBeforeStopped,
         Self::WaitsForLostMembers,
         Self::ChargesHangTwice,
+        Self::ReplacesUnfenced,
+        Self::GoesWithoutReplacement,
         Self::PatienceWithoutCeiling,
         Self::AsksForever,
         Self::HangsWithoutEvidence,
@@ -268,7 +274,7 @@ impl Mutant {
     ];
 
     /// Those in a restart in place, which the world of one gang has to catch.
-    pub const OF_BARRIER: [Self; 8] = [
+    pub const OF_BARRIER: [Self; 10] = [
         Self::GoesBeforeReady,
         Self::LabelsAfterGo,
         Self::StopsWithoutFence,
@@ -277,6 +283,8 @@ impl Mutant {
         Self::StoresBeforeStopped,
         Self::WaitsForLostMembers,
         Self::ChargesHangTwice,
+        Self::ReplacesUnfenced,
+        Self::GoesWithoutReplacement,
     ];
 
     /// Those in how hangs, NaN and slow ranks are found, which the world of the watch has to catch.

@@ -12,10 +12,8 @@ const SAME_PLACE_WITHIN: u32 = 2;
 pub enum FailureKind {
     /// A program ended or hangs.
     Program,
-    /// A pod is gone or its container ended: its supervisor is not there any more.
+    /// A pod is lost: it is gone, its container ended with its supervisor, or its node does not respond.
     Pod,
-    /// A node is lost.
-    NodeLost,
     /// A program cannot be stopped.
     CannotStop,
     /// The ranks use another transport than the job requires.
@@ -58,8 +56,10 @@ pub struct FailureFacts<'a> {
     pub place: FailurePlace,
     /// Where the gang failed before that.
     pub earlier: &'a [FailurePlace],
-    /// A node of a pod that would be kept and is not well.
-    pub unwell_node: Option<&'a str>,
+    /// How many pods would be kept; the others are lost and replaced.
+    pub kept: u32,
+    /// The pod of the leader is lost.
+    pub leader_lost: bool,
     /// What changed in the templates.
     pub template: TemplateChange,
 }
@@ -76,15 +76,6 @@ pub enum NewPodsReason {
     },
     /// The leader has no connection to the operator.
     LeaderNotConnected,
-    /// A pod is gone.
-    PodLost,
-    /// A node is lost.
-    NodeLost,
-    /// A node of a kept pod is not well.
-    NodeUnwell {
-        /// Which.
-        node: String,
-    },
     /// A program cannot be stopped.
     CannotStop,
     /// The ranks use another transport than the job requires.
@@ -120,6 +111,11 @@ pub enum NewPodsReason {
     LeaderSilent,
     /// No member could be kept.
     NobodyKept,
+    /// No node has room for the pods that replace lost ones.
+    NoSpareNode {
+        /// What the placement lacks.
+        why: String,
+    },
     /// The barrier lasted too long.
     TooLong {
         /// Its bound.
@@ -135,9 +131,6 @@ impl fmt::Display for NewPodsReason {
             Self::LeaderNotConnected => {
                 f.write_str("the leader of the gang has no connection to the operator")
             }
-            Self::PodLost => f.write_str("the failed pod has ended with its supervisor"),
-            Self::NodeLost => f.write_str("a node is lost"),
-            Self::NodeUnwell { node } => write!(f, "node `{node}` is not ready"),
             Self::CannotStop => f.write_str("a program cannot be stopped"),
             Self::TransportRefused => {
                 f.write_str("the ranks use another transport than the job requires")
@@ -160,6 +153,9 @@ impl fmt::Display for NewPodsReason {
             }
             Self::LeaderSilent => f.write_str("the leader of the gang reported nothing"),
             Self::NobodyKept => f.write_str("no member could be kept"),
+            Self::NoSpareNode { why } => {
+                write!(f, "no other node has room for the pods to replace: {why}")
+            }
             Self::TooLong { bound } => {
                 write!(f, "the restart in place took longer than {} s (`trainyard.dev/start-within`)", bound.as_secs())
             }
@@ -194,21 +190,25 @@ fn obstacle(facts: &FailureFacts<'_>) -> Option<NewPodsReason> {
         return Some(NewPodsReason::Unsupervised { why });
     }
     match facts.kind {
-        FailureKind::Program => {}
-        FailureKind::Pod => return Some(NewPodsReason::PodLost),
-        FailureKind::NodeLost => return Some(NewPodsReason::NodeLost),
+        FailureKind::Program | FailureKind::Pod => {}
         FailureKind::CannotStop => return Some(NewPodsReason::CannotStop),
         FailureKind::TransportRefused => return Some(NewPodsReason::TransportRefused),
     }
     if facts.template == TemplateChange::More {
         return Some(NewPodsReason::TemplateChanged);
     }
-    if let Some(node) = facts.unwell_node {
-        let node = node.to_owned();
-        return Some(NewPodsReason::NodeUnwell { node });
+    if facts.kept == 0 {
+        return Some(NewPodsReason::NobodyKept);
+    }
+    if facts.leader_lost {
+        return Some(NewPodsReason::LeaderLost);
     }
     if !facts.leader_connected {
         return Some(NewPodsReason::LeaderNotConnected);
+    }
+    if facts.kind == FailureKind::Pod {
+        // The pod is replaced, so the place is another one.
+        return None;
     }
     let FailurePlace { attempt, slot } = facts.place;
     let near = |place: &&FailurePlace| {

@@ -12,7 +12,8 @@ fn facts<'a>() -> FailureFacts<'a> {
             slot: Slot::new(Role::Worker, 3),
         },
         earlier: &[],
-        unwell_node: None,
+        kept: 4,
+        leader_lost: false,
         template: TemplateChange::None,
     }
 }
@@ -79,16 +80,27 @@ fn each_no_has_its_sentence() {
         (
             FailureFacts {
                 kind: FailureKind::Pod,
+                earlier: &near,
                 ..facts()
             },
-            Some("ended with its supervisor"),
+            None,
         ),
         (
             FailureFacts {
-                kind: FailureKind::NodeLost,
+                kind: FailureKind::Pod,
+                kept: 0,
+                leader_lost: true,
                 ..facts()
             },
-            Some("a node is lost"),
+            Some("no member could be kept"),
+        ),
+        (
+            FailureFacts {
+                kind: FailureKind::Pod,
+                leader_connected: false,
+                ..facts()
+            },
+            Some("no connection to the operator"),
         ),
         (
             FailureFacts {
@@ -106,10 +118,11 @@ fn each_no_has_its_sentence() {
         ),
         (
             FailureFacts {
-                unwell_node: Some("n7"),
+                leader_lost: true,
+                leader_connected: false,
                 ..facts()
             },
-            Some("node `n7` is not ready"),
+            Some("the pod of the leader was lost"),
         ),
         (
             FailureFacts {

@@ -121,7 +121,7 @@ fn summary_groups_members_of_the_roster() {
     assert_eq!(leader.summary().ended.len(), 1);
     let stop = Command::Stop {
         attempt: 1,
-        how: crate::barrier::StopHow::Hang,
+        how: StopHow::Hang,
     };
     drop(leader.receive_operator(&order(stop, &[0, 1, 2]), at(1)));
     let summary = leader.summary();
@@ -200,4 +200,33 @@ fn silent_operator_is_dialed_again() {
         leader.operator_gone(),
         [LeaderAction::RedialOperator { after }]
     );
+}
+
+/// A pod that was deleted by force may still run its program and reach the leader.
+#[test]
+fn member_of_a_replaced_pod_is_stopped() {
+    let exit = ProgramExit {
+        code: 1,
+        signal: None,
+    };
+    let cases = [
+        (1, MemberState::Running, true),
+        (1, MemberState::Ended(exit), true),
+        (1, MemberState::Stopped, false),
+        (2, MemberState::Ready, false),
+        (2, MemberState::Running, false),
+        (3, MemberState::Running, false),
+    ];
+    for (attempt, state, stops) in cases {
+        let mut leader = leader();
+        leader.receive_operator(&order(PREPARE, &[0, 2]), at(1));
+        let sent = leader.receive_hello(11, &hello(1, attempt, state), at(2));
+        let how = StopHow::Hang;
+        let want = stops.then_some((11, Command::Stop { attempt, how }));
+        assert_eq!(
+            commanded(&sent),
+            want.into_iter().collect::<Vec<_>>(),
+            "{attempt} {state:?}"
+        );
+    }
 }
