@@ -143,6 +143,10 @@ pub enum Mutant {
     HoldsWithoutOrder,
     /// A gang is held for inspection without end.
     HoldsWithoutEnd,
+    /// A lost member is replaced although its program runs and it could be stopped.
+    ReplacesUnfenced,
+    /// The members that were kept start before the one that replaces a lost one is there.
+    GoesWithoutReplacement,
     /// A hang that is not certain is waited for without end.
     PatienceWithoutCeiling,
     /// Evidence is asked for as long as a silence lasts.
@@ -165,7 +169,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// Every one.
-    pub const ALL: [Self; 77] = [
+    pub const ALL: [Self; 79] = [
         Self::CountsOldAttempts,
         Self::StartsOverOldPods,
         Self::ForgetsCharge,
@@ -234,6 +238,8 @@ impl Mutant {
         Self::ChargesHangTwice,
         Self::HoldsWithoutOrder,
         Self::HoldsWithoutEnd,
+        Self::ReplacesUnfenced,
+        Self::GoesWithoutReplacement,
         Self::PatienceWithoutCeiling,
         Self::AsksForever,
         Self::HangsWithoutEvidence,
@@ -274,7 +280,7 @@ impl Mutant {
     ];
 
     /// Those in a restart in place, which the world of one gang has to catch.
-    pub const OF_BARRIER: [Self; 10] = [
+    pub const OF_BARRIER: [Self; 12] = [
         Self::GoesBeforeReady,
         Self::LabelsAfterGo,
         Self::StopsWithoutFence,
@@ -285,6 +291,8 @@ impl Mutant {
         Self::ChargesHangTwice,
         Self::HoldsWithoutOrder,
         Self::HoldsWithoutEnd,
+        Self::ReplacesUnfenced,
+        Self::GoesWithoutReplacement,
     ];
 
     /// Those in how hangs, NaN and slow ranks are found, which the world of the watch has to catch.

@@ -3,7 +3,11 @@
 //! Owns the reading of phases, container states and conditions. It decides nothing: what a failure
 //! means for the job is `trainyard_core::job`'s.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    sync::Arc,
+};
 
 use jiff::Timestamp;
 use trainyard_core::{
@@ -60,6 +64,8 @@ pub(crate) struct PodEntry {
     pub(crate) last_words: Option<Box<LastWords>>,
     wait: Option<Wait>,
     disruption: Option<Disruption>,
+    /// The hash of the authority by which its supervisor authenticates the operator, where it has one.
+    gang_ca: Option<u64>,
     /// Its priority, as it was admitted.
     priority: i32,
     never_preempts: bool,
@@ -124,6 +130,7 @@ impl PodEntry {
             last_words: last_words(container),
             wait: (phase == PodPhase::Pending).then(|| wait(status)),
             disruption: disruption(status),
+            gang_ca: meta.notes.gang_ca.as_deref().map(authority_hash),
             priority: pod.spec.priority.unwrap_or(0),
             never_preempts: pod.spec.never_preempts(),
             requests: waits.then(|| Box::new(room::requests(&pod.spec))),
@@ -134,6 +141,11 @@ impl PodEntry {
     fn attempt(&self) -> u32 {
         let label = self.labels.get(annotation::ATTEMPT);
         label.and_then(|attempt| attempt.parse().ok()).unwrap_or(1)
+    }
+
+    /// The hash of the authority by which its supervisor authenticates the operator, where it has one.
+    pub(crate) fn gang_ca(&self) -> Option<u64> {
+        self.gang_ca
     }
 
     /// Whether its training container was started again after its last end.
@@ -180,6 +192,13 @@ impl PodEntry {
             gated: self.gated,
         })
     }
+}
+
+/// Identifies an authority: certificates are too large to keep for each pod.
+pub(crate) fn authority_hash(authority: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    authority.hash(&mut hasher);
+    hasher.finish()
 }
 
 fn phase(text: &str) -> PodPhase {

@@ -137,6 +137,12 @@ impl Store {
         Some(pod.owner.to_string())
     }
 
+    /// The hash of the authority by which the supervisor of the pod `uid` authenticates the operator.
+    pub(crate) fn gang_ca(&self, key: &JobKey, uid: &str) -> Option<u64> {
+        let mut pods = self.children.get(key)?.pods.values();
+        pods.find(|pod| &*pod.uid == uid)?.gang_ca()
+    }
+
     /// Whether the training container of the pod `uid` has been started again after its last end.
     pub(crate) fn runs_again(&self, key: &JobKey, uid: &str) -> bool {
         let children = self.children.get(key);

@@ -78,6 +78,9 @@ pub(crate) struct Notes {
     /// On a pod: the node that it was assigned.
     #[serde(rename = "trainyard.dev/seat")]
     pub(crate) seat: Option<Box<str>>,
+    /// On the pod that leads a gang: the authority of the operator's certificate.
+    #[serde(rename = "trainyard.dev/gang-ca")]
+    pub(crate) gang_ca: Option<Box<str>>,
     /// On a node: what the last preflight found.
     #[serde(rename = "trainyard.dev/preflight")]
     pub(crate) preflight: Option<Box<str>>,

@@ -200,3 +200,21 @@ fn numbers_that_are_none() {
         assert!(outcome.stderr.contains(want), "{}", outcome.stderr);
     }
 }
+
+/// Supervisors need a certificate and an image, which is said before a cluster is asked.
+#[test]
+fn gang_bind_names_what_it_needs() {
+    let cases: [(&[&str], &str); 2] = [
+        (
+            &["operator", "--gang-bind=:0", "--agent-image=i:1"],
+            "`--gang-bind` needs the webhook certificate, and the webhooks are disabled",
+        ),
+        (
+            &["operator", "--gang-bind=:0", "--webhook-bind=:0"],
+            "`--gang-bind` needs an image with the supervisor, and `--agent-image` is not set",
+        ),
+    ];
+    for (words, want) in cases {
+        must_be_a_sentence(&words.join(" "), &call(words, "", ""), want);
+    }
+}

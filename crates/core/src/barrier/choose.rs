@@ -9,10 +9,8 @@ use crate::spec::{RestartIn, Slot};
 pub enum FailureKind {
     /// A program ended or hangs.
     Program,
-    /// A pod is gone or its container ended: its supervisor is not there any more.
+    /// A pod is lost: it is gone, its container ended with its supervisor, or its node does not respond.
     Pod,
-    /// A node is lost.
-    NodeLost,
     /// A program cannot be stopped.
     CannotStop,
 }
@@ -28,7 +26,7 @@ pub struct FailurePlace {
 
 /// The facts about a failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FailureFacts<'a> {
+pub struct FailureFacts {
     /// What the user set.
     pub restart_in: RestartIn,
     /// The leader has a connection to the operator.
@@ -39,8 +37,10 @@ pub struct FailureFacts<'a> {
     pub place: FailurePlace,
     /// The failure before that. Where it was at the same place in the attempt before, a restart in place did not help.
     pub before: Option<FailurePlace>,
-    /// A node of a pod that would be kept and is not well.
-    pub unwell_node: Option<&'a str>,
+    /// How many pods would be kept; the others are lost and replaced.
+    pub kept: u32,
+    /// The pod of the leader is lost.
+    pub leader_lost: bool,
     /// The templates changed since the pods were created.
     pub template_changed: bool,
 }
@@ -57,15 +57,6 @@ pub enum NewPodsReason {
     },
     /// The leader has no connection to the operator.
     LeaderNotConnected,
-    /// A pod is gone.
-    PodLost,
-    /// A node is lost.
-    NodeLost,
-    /// A node of a kept pod is not well.
-    NodeUnwell {
-        /// Which.
-        node: String,
-    },
     /// A program cannot be stopped.
     CannotStop,
     /// The templates changed.
@@ -99,6 +90,11 @@ pub enum NewPodsReason {
     LeaderSilent,
     /// No member could be kept.
     NobodyKept,
+    /// No node has room for the pods that replace lost ones.
+    NoSpareNode {
+        /// What the placement lacks.
+        why: String,
+    },
     /// The barrier lasted too long.
     TooLong {
         /// Its bound.
@@ -114,9 +110,6 @@ impl fmt::Display for NewPodsReason {
             Self::LeaderNotConnected => {
                 f.write_str("the leader of the gang has no connection to the operator")
             }
-            Self::PodLost => f.write_str("the failed pod has ended with its supervisor"),
-            Self::NodeLost => f.write_str("a node is lost"),
-            Self::NodeUnwell { node } => write!(f, "node `{node}` is not ready"),
             Self::CannotStop => f.write_str("a program cannot be stopped"),
             Self::TemplateChanged => f.write_str("the pod template changed"),
             Self::PodsStarting => f.write_str("not all pods of the gang have started"),
@@ -140,6 +133,9 @@ impl fmt::Display for NewPodsReason {
             }
             Self::LeaderSilent => f.write_str("the leader of the gang reported nothing"),
             Self::NobodyKept => f.write_str("no member could be kept"),
+            Self::NoSpareNode { why } => {
+                write!(f, "no other node has room for the pods to replace: {why}")
+            }
             Self::TooLong { bound } => {
                 write!(
                     f,
@@ -164,30 +160,34 @@ pub enum RestartWay {
 }
 
 /// How a failed gang restarts.
-pub fn choose(facts: &FailureFacts<'_>) -> RestartWay {
+pub fn choose(facts: &FailureFacts) -> RestartWay {
     obstacle(facts).map_or(RestartWay::InPlace, RestartWay::NewPods)
 }
 
 /// The first reason against a restart in place.
-fn obstacle(facts: &FailureFacts<'_>) -> Option<NewPodsReason> {
+fn obstacle(facts: &FailureFacts) -> Option<NewPodsReason> {
     if facts.restart_in == RestartIn::Pods {
         return Some(NewPodsReason::Setting);
     }
     match facts.kind {
-        FailureKind::Program => {}
-        FailureKind::Pod => return Some(NewPodsReason::PodLost),
-        FailureKind::NodeLost => return Some(NewPodsReason::NodeLost),
+        FailureKind::Program | FailureKind::Pod => {}
         FailureKind::CannotStop => return Some(NewPodsReason::CannotStop),
     }
     if facts.template_changed {
         return Some(NewPodsReason::TemplateChanged);
     }
-    if let Some(node) = facts.unwell_node {
-        let node = node.to_owned();
-        return Some(NewPodsReason::NodeUnwell { node });
+    if facts.kept == 0 {
+        return Some(NewPodsReason::NobodyKept);
+    }
+    if facts.leader_lost {
+        return Some(NewPodsReason::LeaderLost);
     }
     if !facts.leader_connected {
         return Some(NewPodsReason::LeaderNotConnected);
+    }
+    if facts.kind == FailureKind::Pod {
+        // The pod is replaced, so the place is another one.
+        return None;
     }
     let FailurePlace { attempt, slot } = facts.place;
     let same = |before: &FailurePlace| before.slot == slot && before.attempt + 1 == attempt;

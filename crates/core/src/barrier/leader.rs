@@ -11,8 +11,8 @@ use std::{collections::BTreeMap, time::Duration};
 use super::{
     limits::{Limits, MAX_ENDED, MAX_GROUPS, MAX_MEMBERS},
     message::{
-        EndedMember, Envelope, Fence, Group, HangReport, Hello, LeaderMessage, MemberState,
-        OperatorMessage, Order, Stage, StateName, Summary,
+        Command, EndedMember, Envelope, Fence, Group, HangReport, Hello, LeaderMessage,
+        MemberState, OperatorMessage, Order, Stage, StateName, StopHow, Summary,
     },
     redial::Redial,
     slots::SlotSet,
@@ -145,16 +145,29 @@ impl Leader {
             }
             None => return vec![LeaderAction::CloseMember { connection }],
         }
-        let command = self
-            .order
-            .as_ref()
-            .filter(|order| order.roster.has(hello.slot, &hello.uid))
-            .map_or(LeaderMessage::Ack, |order| {
-                LeaderMessage::Command(order.command)
-            });
-        actions.push(self.to_member(connection, command));
+        let response = self.response(hello);
+        actions.push(self.to_member(connection, response));
         self.report_if_due(now, &mut actions);
         actions
+    }
+
+    /// The order, where it names the member. One that it does not name and whose attempt is over is to stop: its pod was replaced, and its
+    /// program may still run on a node whose kubelet does not respond.
+    fn response(&self, hello: &Hello) -> LeaderMessage {
+        let Some(order) = &self.order else {
+            return LeaderMessage::Ack;
+        };
+        let attempt = hello.attempt;
+        let over = Fence::new(attempt, Stage::Go) < order.command.fence();
+        let runs = matches!(hello.state, MemberState::Running | MemberState::Ended(_));
+        if order.roster.has(hello.slot, &hello.uid) {
+            LeaderMessage::Command(order.command)
+        } else if over && runs {
+            let how = StopHow::Hang;
+            LeaderMessage::Command(Command::Stop { attempt, how })
+        } else {
+            LeaderMessage::Ack
+        }
     }
 
     /// The connection of a member has ended.

@@ -14,7 +14,13 @@ pub fn status_sentence(barrier: &Barrier, waiting: &SlotSet, members: u32) -> St
         Phase::Stopping => members.saturating_sub(barrier.lost.len()),
         Phase::Preparing => members,
     };
-    let done = kept.saturating_sub(waiting.len());
+    // A lost member may be waited for, too, until it is fenced.
+    let fenced = waiting.iter().filter(|slot| barrier.lost.contains(*slot));
+    let others = match barrier.phase {
+        Phase::Stopping => fenced.fold(waiting.len(), |sum, _| sum.saturating_sub(1)),
+        Phase::Preparing => waiting.len(),
+    };
+    let done = kept.saturating_sub(others);
     let (phase, verb) = match barrier.phase {
         Phase::Stopping => ("stopping", "have stopped"),
         Phase::Preparing => ("preparing", "are ready"),

@@ -220,6 +220,8 @@ pub enum EventReason {
     TransportVerified,
     /// Nodes failed the preflight.
     UnfitNodes,
+    /// The pods of the gang get no supervisor.
+    Unsupervised,
     /// There is no such fabric yet.
     WaitingForFabric,
     /// The preflight cannot run, and the job waits for it.
@@ -250,6 +252,7 @@ impl EventReason {
             Self::TransportUnexpected => "TransportUnexpected",
             Self::TransportVerified => "TransportVerified",
             Self::UnfitNodes => "UnfitNodes",
+            Self::Unsupervised => "Unsupervised",
             Self::WaitingForFabric => "WaitingForFabric",
             Self::WaitingForPreflight => "WaitingForPreflight",
         }

@@ -8,6 +8,7 @@
 //!   status is written.
 //! - The failure budget is charged in the write that stores the barrier, and in no other of the same restart.
 //! - While a barrier is stored nothing counts as a failure, and pods are created only where the coordinator says so.
+//! - Pods that are lost when the barrier begins are replaced; the others are kept, with their uids and nodes.
 //! - Whatever ends an attempt otherwise (success, suspension, deadline, eviction, another size) ends the barrier in the same write.
 
 mod choice;
@@ -20,7 +21,7 @@ use std::{
 };
 
 pub(super) use self::{
-    choice::{program_ended, programs, template_digest, way},
+    choice::{lost_slots, note_unsupervised, program_ended, programs, template_digest, way},
     hang::with_hang,
     hold::{holds, is_held, lost_words},
 };
@@ -37,8 +38,8 @@ use super::{
 };
 use crate::{
     barrier::{
-        Barrier, NewPodsReason, Outcome, Phase as BarrierPhase, PodHealth, SeenJob, SeenPod,
-        SlotSet, Step, StopHow, Stored, Wish, status_sentence,
+        Barrier, Limits, NewPodsReason, Outcome, Phase as BarrierPhase, PodHealth, SeenJob,
+        SeenPod, SlotSet, Step, StopHow, Stored, Wish, status_sentence,
     },
     reason::Reason,
     spec::{Slot, leading_slot},
@@ -143,6 +144,15 @@ fn wish(pass: &Pass<'_>) -> Wish {
     if resized { Wish::Resize } else { Wish::Run }
 }
 
+/// How the gang restarts, for the event of the failure.
+pub(super) fn sentence(pass: &Pass<'_>) -> String {
+    let (lost, wanted) = (lost_slots(pass).len(), pass.job.total_replicas());
+    if lost == 0 {
+        return "The gang restarts in place.".to_owned();
+    }
+    format!("The gang restarts in place; {lost} of {wanted} pods are replaced.")
+}
+
 /// Stores the barrier of a gang whose failure was charged.
 pub(super) fn begin(pass: &mut Pass<'_>, failure: &Failure) {
     let how = match failure.cause {
@@ -154,8 +164,9 @@ pub(super) fn begin(pass: &mut Pass<'_>, failure: &Failure) {
         pass.job.pod_name(failure.slot),
         failure.cause
     );
+    let lost = lost_slots(pass);
     let record = &mut pass.status.trainyard;
-    let barrier = Barrier::begin(record.attempt, how, &why, SlotSet::default());
+    let barrier = Barrier::begin(record.attempt, how, &why, lost);
     record.barrier = Some(barrier);
 }
 
@@ -185,6 +196,10 @@ pub(super) fn proceed(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), Fa
         // What ends a job or suspends it has settled the pass before.
         Some(Outcome::NoPods { .. }) => pass.status.trainyard.barrier = None,
         None => {
+            if let Some(reason) = no_spare_node(pass, step.spent) {
+                new_pods(pass, &reason);
+                return Ok(());
+            }
             if let Some(stored) = step.store {
                 store(pass, stored)?;
             }
@@ -192,6 +207,29 @@ pub(super) fn proceed(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), Fa
         }
     }
     Ok(())
+}
+
+/// Why pods that replace lost ones get no node: placement has refused them for as long as a member has to get ready. The kept pods must
+/// not hold their nodes for longer than that.
+fn no_spare_node(pass: &mut Pass<'_>, spent: Duration) -> Option<NewPodsReason> {
+    let record = &pass.status.trainyard;
+    let barrier = record.barrier.as_ref()?;
+    let Seating::Queued(Some(lacks)) = &pass.observed.seating else {
+        return None;
+    };
+    let last = record.last_restart;
+    let stopped = last.filter(|last| last.attempt == barrier.attempt)?;
+    if barrier.phase != BarrierPhase::Preparing {
+        return None;
+    }
+    let since = spent.saturating_sub(Duration::from_millis(stopped.stopping_ms));
+    let left = Limits::default().ready_within.saturating_sub(since);
+    if left.is_zero() {
+        let why = lacks.message.clone();
+        return Some(NewPodsReason::NoSpareNode { why });
+    }
+    pass.wake_in(left);
+    None
 }
 
 /// Labels to patch, pods to delete, pods to create.

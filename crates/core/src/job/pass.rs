@@ -153,6 +153,7 @@ impl<'a> Pass<'a> {
         self.status.start_time.get_or_insert(self.stamp);
         if self.status.trainyard.attempt == 0 {
             self.next_attempt();
+            in_place::note_unsupervised(self);
         }
     }
 

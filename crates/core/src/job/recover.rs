@@ -348,7 +348,7 @@ fn charge(
     });
     let way = match way {
         None => String::new(),
-        Some(RestartWay::InPlace) => " The gang restarts in place.".to_owned(),
+        Some(RestartWay::InPlace) => format!(" {}", in_place::sentence(pass)),
         Some(RestartWay::NewPods(reason)) => {
             format!(" The gang restarts with new pods, because {reason}.")
         }

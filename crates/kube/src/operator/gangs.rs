@@ -16,11 +16,13 @@
 //! - Only the operator that leads accepts connections; when it no longer does, it closes all of them. A leader of a gang dials again, and
 //!   all replicas are behind one Service, so that it finds the one that leads.
 //! - No token is kept or logged.
+//! - A certificate that is renewed is trusted by leaders that run: its authority is written to their pods.
 //! - Nothing is sent that follows from a status that was not written.
 
 mod frame;
 mod registry;
 mod serve;
+mod trust;
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},

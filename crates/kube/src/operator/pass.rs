@@ -240,6 +240,7 @@ impl Operator {
             }
         }
         self.keep_gang(key, uid, &decision);
+        self.renew_trust(key, &job, &observed).await;
         for event in &decision.events {
             info!(job = %key, reason = event.reason, sentence = event.message, "Event");
             self.emit_event(key, uid, attempt, event);

@@ -1,6 +1,9 @@
 //! A gang that restarts in place, and what happens where it cannot.
 
-use std::time::{Duration, Instant};
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
 
 use trainyard_core::barrier::StopHow;
 
@@ -206,4 +209,32 @@ fn a_waiting_pod_starts_with_go() {
     settings.waits = true;
     let pod = gang.start_with(0, RUNS, &settings);
     until("it runs", || pod.number("attempt ") == Some(1));
+}
+
+/// The authority of the operator is read again for each connection: the kubelet writes it when the certificate is renewed.
+#[test]
+fn a_renewed_authority_is_used() {
+    let mut gang = Gang::new(1);
+    let renewed = Gang::new(1);
+    let operator = Operator::start(renewed.folder.path(), &gang.slots(), StopHow::Hang);
+    gang.operator = Some(operator.address.clone());
+    let mut settings = gang.settings(0);
+    let file = gang.path("operator.crt");
+    fs::copy(gang.path("ca.crt"), &file).unwrap();
+    if let Some(operator) = &mut settings.operator {
+        operator.authority = file.to_str().unwrap().to_owned();
+    }
+    let leader = gang.start_with(0, RUNS, &settings);
+    until("the operator is not trusted", || {
+        leader.err().contains("UnknownIssuer")
+    });
+    assert_eq!(operator.seen.lock().unwrap().connections, 0);
+    // The new one first, as an operator that renews its certificate writes them.
+    let [new, old] = [&renewed, &gang].map(|of| fs::read_to_string(of.path("ca.crt")).unwrap());
+    let next = gang.path("next.crt");
+    fs::write(&next, format!("{new}{old}")).unwrap();
+    fs::rename(next, file).unwrap();
+    until("the operator is trusted", || {
+        operator.seen.lock().unwrap().connections == 1
+    });
 }

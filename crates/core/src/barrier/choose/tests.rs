@@ -1,7 +1,7 @@
 use super::*;
 use crate::spec::Role;
 
-fn facts<'a>() -> FailureFacts<'a> {
+fn facts() -> FailureFacts {
     FailureFacts {
         restart_in: RestartIn::Place,
         leader_connected: true,
@@ -11,7 +11,8 @@ fn facts<'a>() -> FailureFacts<'a> {
             slot: Slot::new(Role::Worker, 3),
         },
         before: None,
-        unwell_node: None,
+        kept: 4,
+        leader_lost: false,
         template_changed: false,
     }
 }
@@ -23,7 +24,7 @@ fn place(attempt: u32, index: u32) -> Option<FailurePlace> {
 
 #[test]
 fn each_no_has_its_sentence() {
-    let cases: Vec<(FailureFacts<'_>, Option<&str>)> = vec![
+    let cases: Vec<(FailureFacts, Option<&str>)> = vec![
         (facts(), None),
         (
             FailureFacts {
@@ -63,16 +64,27 @@ fn each_no_has_its_sentence() {
         (
             FailureFacts {
                 kind: FailureKind::Pod,
+                before: place(4, 3),
                 ..facts()
             },
-            Some("ended with its supervisor"),
+            None,
         ),
         (
             FailureFacts {
-                kind: FailureKind::NodeLost,
+                kind: FailureKind::Pod,
+                kept: 0,
+                leader_lost: true,
                 ..facts()
             },
-            Some("a node is lost"),
+            Some("no member could be kept"),
+        ),
+        (
+            FailureFacts {
+                kind: FailureKind::Pod,
+                leader_connected: false,
+                ..facts()
+            },
+            Some("no connection to the operator"),
         ),
         (
             FailureFacts {
@@ -83,10 +95,11 @@ fn each_no_has_its_sentence() {
         ),
         (
             FailureFacts {
-                unwell_node: Some("n7"),
+                leader_lost: true,
+                leader_connected: false,
                 ..facts()
             },
-            Some("node `n7` is not ready"),
+            Some("the pod of the leader was lost"),
         ),
         (
             FailureFacts {

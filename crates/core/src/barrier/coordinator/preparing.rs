@@ -43,7 +43,9 @@ impl Coordinator {
         step.waiting = unready.collect();
         let complete = roster.len() == seen.slots.len();
         let some_ready = step.waiting.len() < u32::try_from(seen.slots.len()).unwrap_or(u32::MAX);
-        let enough = some_ready && mutant::is(Mutant::GoesBeforeReady);
+        let kept_ready = !barrier.lost.is_empty() && roster.iter().all(|(_, uid)| ready(uid));
+        let enough = some_ready && mutant::is(Mutant::GoesBeforeReady)
+            || kept_ready && mutant::is(Mutant::GoesWithoutReplacement);
         if (complete && step.waiting.is_empty()) || enough {
             return self.go(attempt, roster, step);
         }

@@ -1,10 +1,14 @@
-//! Stop(a): until every kept member has stopped.
+//! Stop(a): until every kept member has stopped, and so has every lost one that the leader still reaches.
+//!
+//! A lost member may run on: its kubelet does not respond, and its network does. It is fenced before it is replaced. While its pod object is
+//! there it gets Stop as the others, and while it is connected it is waited for, no longer than for the others. One without a connection
+//! to the leader has none to the first rank, either, which is in the same pod.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use super::{
     Barrier, Command, Coordinator, LostMember, LostWhy, NewPodsReason, Phase, PodHealth, SeenJob,
-    StateName, Step, Stored, lost_by_pod, new_pods,
+    SeenPod, StateName, Step, Stored, lost_by_pod, new_pods,
 };
 use crate::{
     barrier::{
@@ -30,17 +34,30 @@ impl Coordinator {
             && !mutant::is(Mutant::WaitsForLostMembers);
         let mut lost: BTreeMap<Slot, LostWhy> = BTreeMap::new();
         let mut roster = Vec::new();
+        let mut fenced = Vec::new();
         for slot in seen.slots {
+            let pod = seen.pods.get(slot).filter(|pod| pod.attempt == attempt);
+            if let Some(pod) = pod.filter(|pod| may_run_on(pod)) {
+                fenced.push((*slot, pod.uid.clone()));
+            }
+            let unfenced = !late && pod.is_some_and(|pod| self.is_unfenced(pod, attempt));
             if barrier.lost.contains(*slot) {
+                if unfenced {
+                    step.waiting.insert(*slot);
+                }
                 continue;
             }
-            let pod = seen.pods.get(slot).filter(|pod| pod.attempt == attempt);
             let reported = pod.and_then(|pod| self.reported(&pod.uid));
             let stopped =
                 reported.is_some_and(|position| position >= (attempt, StateName::Stopped));
             let cannot = reported == Some((attempt, StateName::CannotStop));
             match (lost_by_pod(pod), pod) {
-                (Some(why), _) => _ = lost.insert(*slot, why),
+                (Some(why), _) => {
+                    lost.insert(*slot, why);
+                    if unfenced {
+                        step.waiting.insert(*slot);
+                    }
+                }
                 (None, _) if cannot => _ = lost.insert(*slot, LostWhy::CannotStop),
                 (None, _) if !stopped && late => _ = lost.insert(*slot, LostWhy::NotStopped),
                 (None, Some(pod)) => {
@@ -95,7 +112,10 @@ impl Coordinator {
         let replaced = barrier.lost.iter().filter_map(|slot| {
             let pod = seen.pods.get(&slot)?;
             let why = lost_by_pod(Some(pod)).unwrap_or(LostWhy::NotStopped);
-            (pod.health != PodHealth::Terminating).then(|| LostMember {
+            // A deletion by force ends the object and not the program.
+            let forced = pod.health == PodHealth::NodeLost;
+            let unfenced = forced && step.waiting.contains(slot);
+            (pod.health != PodHealth::Terminating && !unfenced).then(|| LostMember {
                 slot,
                 uid: pod.uid.clone(),
                 why,
@@ -105,7 +125,19 @@ impl Coordinator {
         let deadline = since + self.limits.stop_within;
         step.wake_at = step.wake_at.min(Some(deadline));
         let how = barrier.how;
-        let roster: Roster = roster.into_iter().collect();
+        let roster: Roster = roster.into_iter().chain(fenced).collect();
         self.set_order(Command::Stop { attempt, how }, roster);
     }
+
+    /// Whether a program of `attempt` may run in `pod` that the leader still reaches.
+    fn is_unfenced(&self, pod: &SeenPod, attempt: u32) -> bool {
+        let reported = self.reported(&pod.uid);
+        let over = reported.is_some_and(|position| position >= (attempt, StateName::CannotStop));
+        may_run_on(pod) && !over && self.connected.contains(&pod.uid)
+    }
+}
+
+/// Whether a program may run in the pod although the pod is lost.
+fn may_run_on(pod: &SeenPod) -> bool {
+    pod.health != PodHealth::Failed && !mutant::is(Mutant::ReplacesUnfenced)
 }

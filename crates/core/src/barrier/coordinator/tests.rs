@@ -459,3 +459,46 @@ fn what_is_left_of_a_gang_is_held() {
     gang.hold = None;
     assert_eq!(command(&gang.step(3)), None);
 }
+
+/// A lost member that the leader reaches is stopped before its pod is deleted by force.
+#[test]
+fn lost_members_are_fenced() {
+    let cases: [(&str, Option<StateName>, u64, bool); 6] = [
+        ("it runs", Some(StateName::Running), 1, false),
+        ("it stops", Some(StateName::Stopping), 1, false),
+        ("it has stopped", Some(StateName::Stopped), 1, true),
+        ("it cannot stop", Some(StateName::CannotStop), 1, true),
+        ("it is not connected", None, 1, true),
+        ("its time is over", Some(StateName::Running), 35, true),
+    ];
+    for (name, state, now, goes_on) in cases {
+        let mut gang = Gang::stopping();
+        if let Some(barrier) = &mut gang.stored.barrier {
+            barrier.lost = slots(&[2]);
+        }
+        gang.pod(2).health = PodHealth::NodeLost;
+        assert_eq!(gang.step(0).waiting, slots(&[0, 1]), "{name}");
+        let order = gang.coordinator.order().expect("an order was sent");
+        assert!(order.roster.has(slot(2), &"pod-2".to_owned()), "{name}");
+        let group = |state, indices: &[u32]| Group {
+            attempt: 1,
+            state,
+            slots: slots(indices),
+        };
+        let mut groups = vec![group(StateName::Stopped, &[0, 1])];
+        groups.extend(state.map(|state| group(state, &[2])));
+        let summary = Summary {
+            fence: Some(order.command.fence()),
+            roster: order.roster.digest(),
+            groups,
+            ended: Vec::new(),
+            hang: None,
+        };
+        gang.receive(summary);
+        let step = gang.step(now);
+        let attempt = step.store.map(|stored| stored.attempt);
+        assert_eq!(attempt, goes_on.then_some(2), "{name}");
+        assert_eq!(step.waiting.contains(slot(2)), !goes_on, "{name}");
+        assert!(step.replace.is_empty(), "{name}: {:?}", step.replace);
+    }
+}

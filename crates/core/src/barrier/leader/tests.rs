@@ -224,3 +224,32 @@ fn hang_is_kept_while_the_gang_is_held() {
     drop(leader.report_hang(hang, at(4)));
     assert_eq!(leader.summary().hang, None, "it is over");
 }
+
+/// A pod that was deleted by force may still run its program and reach the leader.
+#[test]
+fn member_of_a_replaced_pod_is_stopped() {
+    let exit = ProgramExit {
+        code: 1,
+        signal: None,
+    };
+    let cases = [
+        (1, MemberState::Running, true),
+        (1, MemberState::Ended(exit), true),
+        (1, MemberState::Stopped, false),
+        (2, MemberState::Ready, false),
+        (2, MemberState::Running, false),
+        (3, MemberState::Running, false),
+    ];
+    for (attempt, state, stops) in cases {
+        let mut leader = leader();
+        leader.receive_operator(&order(PREPARE, &[0, 2]), at(1));
+        let sent = leader.receive_hello(11, &hello(1, attempt, state), at(2));
+        let how = StopHow::Hang;
+        let want = stops.then_some((11, Command::Stop { attempt, how }));
+        assert_eq!(
+            commanded(&sent),
+            want.into_iter().collect::<Vec<_>>(),
+            "{attempt} {state:?}"
+        );
+    }
+}

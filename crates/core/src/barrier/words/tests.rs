@@ -42,6 +42,11 @@ fn sentence_of_each_phase() {
             "stopping: 6 of 7 members have stopped, waiting for Worker 0, replacing Worker 7",
         ),
         (
+            &losing,
+            slots(&[7]),
+            "stopping: 7 of 7 members have stopped, waiting for Worker 7, replacing Worker 7",
+        ),
+        (
             &preparing,
             slots(&[7]),
             "preparing: 7 of 8 members are ready, waiting for Worker 7, replacing Worker 7",

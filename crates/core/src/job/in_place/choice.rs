@@ -3,14 +3,35 @@
 use crate::{
     barrier::{
         EXIT_CANNOT_STOP, EndedMember, FailureFacts, FailureKind, FailurePlace, NewPodsReason,
-        RestartWay, Step, choose,
+        PodHealth, RestartWay, SlotSet, Step, choose,
     },
     job::{
-        Cause, NodeHealth, Observed, ObservedPod, PodPhase, SeenGang, cause::Failure, pass::Pass,
-        recover, verdict,
+        Cause, EventKind, EventReason, NodeHealth, Observed, ObservedPod, PodPhase, SeenGang,
+        cause::Failure, pass::Pass, recover, verdict,
     },
-    spec::{Job, Slot},
+    spec::{Job, RestartIn, RestartScope, Slot, Supervise, leading_slot},
 };
+
+/// The slots of this attempt whose pods cannot be kept: gone, ended or about to, or on a node that does not respond.
+pub(in crate::job) fn lost_slots(pass: &Pass<'_>) -> SlotSet {
+    let attempt = pass.status.trainyard.attempt;
+    let pods = pass.observed.pods.iter();
+    let kept: SlotSet = pods
+        .filter(|pod| pod.attempt == attempt && is_kept(pass, pod))
+        .map(|pod| pod.slot)
+        .collect();
+    let slots = pass.job.slots();
+    slots.filter(|slot| !kept.contains(*slot)).collect()
+}
+
+fn is_kept(pass: &Pass<'_>, pod: &ObservedPod) -> bool {
+    let node = pod.node.as_ref();
+    let health = node.and_then(|node| pass.observed.nodes.get(node));
+    // A node that is silent may be lost: the others do not wait until that is certain.
+    let responds = health.is_none_or(|health| *health == NodeHealth::Ready);
+    let health = super::health(pass, pod);
+    responds && matches!(health, PodHealth::Well | PodHealth::Starting)
+}
 
 /// Programs that ended by themselves and hangs, as failures of their pods, which still run.
 pub(in crate::job) fn programs(pass: &Pass<'_>, step: &Step) -> Vec<Failure> {
@@ -52,6 +73,25 @@ pub(super) fn unsupervised(observed: &Observed) -> &str {
     }
 }
 
+/// Says when a job begins why its pods have no supervisor, unless its kind or its settings say so already.
+pub(in crate::job) fn note_unsupervised(pass: &mut Pass<'_>) {
+    let SeenGang::Unable(why) = &pass.observed.gang else {
+        return;
+    };
+    let (job, settings) = (pass.job, &pass.job.settings);
+    let by_kind = job.kind.is_mpi() || job.elastic().is_some();
+    let by_settings = settings.supervise == Supervise::Off
+        || settings.restart_in == RestartIn::Pods
+        || !settings.compat.is_empty()
+        || job.restart_scope() != RestartScope::Gang;
+    if by_kind || by_settings {
+        return;
+    }
+    let message =
+        format!("Pods get no supervisor: {why}. If the gang fails, it restarts with new pods.");
+    pass.emit(EventKind::Normal, EventReason::Unsupervised, message);
+}
+
 /// How the gang restarts after `failure`; nothing where pods are not supervised here.
 pub(in crate::job) fn way(pass: &Pass<'_>, failure: &Failure) -> Option<RestartWay> {
     let gang = match &pass.observed.gang {
@@ -70,6 +110,7 @@ pub(in crate::job) fn way(pass: &Pass<'_>, failure: &Failure) -> Option<RestartW
         let attempt = last.attempt;
         Some(FailurePlace { attempt, slot })
     });
+    let lost = lost_slots(pass);
     let facts = FailureFacts {
         restart_in: pass.job.settings.restart_in,
         leader_connected: gang.leader_connected,
@@ -79,22 +120,25 @@ pub(in crate::job) fn way(pass: &Pass<'_>, failure: &Failure) -> Option<RestartW
             slot: failure.slot,
         },
         before,
-        unwell_node: unwell_node(pass.observed),
+        kept: pass.job.total_replicas().saturating_sub(lost.len()),
+        leader_lost: leading_slot(pass.job).is_none_or(|leader| lost.contains(leader)),
         template_changed: template_changed(pass),
     };
     Some(match choose(&facts) {
         RestartWay::InPlace => {
-            obstacle(pass, failure).map_or(RestartWay::InPlace, RestartWay::NewPods)
+            let obstacle = obstacle(pass, failure, &lost);
+            obstacle.map_or(RestartWay::InPlace, RestartWay::NewPods)
         }
         pods @ RestartWay::NewPods(_) => pods,
     })
 }
 
 /// What only `decide` knows against a restart in place.
-fn obstacle(pass: &Pass<'_>, failure: &Failure) -> Option<NewPodsReason> {
+fn obstacle(pass: &Pass<'_>, failure: &Failure, lost: &SlotSet) -> Option<NewPodsReason> {
     let record = &pass.status.trainyard;
     let mut pods = pass.observed.pods.iter();
-    if !record.formed || pods.any(|pod| pod.phase == PodPhase::Pending) {
+    let starts = |pod: &ObservedPod| pod.phase == PodPhase::Pending && !lost.contains(pod.slot);
+    if !record.formed || pods.any(starts) {
         return Some(NewPodsReason::PodsStarting);
     }
     if is_asked(pass) {
@@ -120,19 +164,8 @@ fn kind(observed: &Observed, failure: &Failure) -> FailureKind {
             code: EXIT_CANNOT_STOP,
             ..
         } => FailureKind::CannotStop,
-        Cause::NodeLost => FailureKind::NodeLost,
         _ => FailureKind::Pod,
     }
-}
-
-/// The first node of the gang that does not respond.
-fn unwell_node(observed: &Observed) -> Option<&str> {
-    let mut pods = observed.pods.iter();
-    pods.find_map(|pod| {
-        let node = pod.node.as_deref()?;
-        let health = observed.nodes.get(node)?;
-        (*health != NodeHealth::Ready).then_some(node)
-    })
 }
 
 /// Whether the pods are not those of the templates as they are now. Where no digest is stored, nothing shows that they are.

@@ -11,7 +11,7 @@ use crate::{
         Command, Coordinator, EndedMember, Envelope, Group, HangReport, Limits, OperatorMessage,
         Order, Phase as BarrierPhase, ProgramExit, Roster, StateName, StopHow, Summary,
     },
-    spec::{OnNan, RestartIn, WatchMode},
+    spec::{OnNan, RestartIn, Supervise, WatchMode},
 };
 
 /// A gang of a master and two workers that runs under supervisors.
@@ -262,7 +262,7 @@ fn new_pods_and_why() {
         ("has no connection to the operator", |gang| {
             gang.seen().leader_connected = false;
         }),
-        ("node `node-0` is not ready", |gang| {
+        ("the pod of the leader was lost", |gang| {
             let silent = NodeHealth::SilentSince(at(gang.world.now));
             let nodes = &mut gang.world.observed.nodes;
             nodes.insert("node-0".to_owned(), silent);
@@ -289,9 +289,8 @@ fn new_pods_and_why() {
                 gang.pass();
             },
         ),
-        ("has ended with its supervisor", |gang| {
-            let pods = &mut gang.world.observed.pods;
-            let pod = pods.iter_mut().find(|pod| pod.slot == worker(1)).unwrap();
+        ("the pod of the leader was lost", |gang| {
+            let pod = gang.world.pod(MASTER);
             pod.phase = PodPhase::Failed;
             pod.exit = Some(Exit {
                 code: 1,
@@ -610,4 +609,139 @@ fn gated_replacement_gets_its_seat() {
         actions.any(|action| matches!(action, Action::SeatPod { uid, .. } if uid == "new"))
     };
     assert!(seated(&gang.pass().actions) || seated(&gang.pass().actions));
+}
+
+/// From a stored barrier to the moment at which the next attempt is stored; then the pod of worker 1 is gone, as its node.
+fn stop_and_lose_worker(gang: &mut Gang) {
+    gang.pass();
+    gang.report(1, StateName::Stopped);
+    gang.pass();
+    assert_eq!(gang.record().attempt, 2);
+    let observed = &mut gang.world.observed;
+    observed.pods.retain(|pod| pod.slot != worker(1));
+    observed.nodes.clear();
+}
+
+#[test]
+fn only_lost_pods_are_replaced() {
+    type Change = fn(&mut Gang);
+    let cases: [(&str, Account, Change); 7] = [
+        ("node deleted", Account::Infrastructure, |gang| {
+            let nodes = &mut gang.world.observed.nodes;
+            nodes.insert("node-1".to_owned(), NodeHealth::Deleted);
+        }),
+        ("node silent", Account::Infrastructure, |gang| {
+            let silent = NodeHealth::SilentSince(at(gang.world.now));
+            let nodes = &mut gang.world.observed.nodes;
+            nodes.insert("node-1".to_owned(), silent);
+            gang.world.now += 3_600;
+        }),
+        ("peers crash beside a silent node", Account::User, |gang| {
+            let silent = NodeHealth::SilentSince(at(gang.world.now));
+            let nodes = &mut gang.world.observed.nodes;
+            nodes.insert("node-1".to_owned(), silent);
+            gang.ends(worker(0), 1);
+        }),
+        ("evicted", Account::Platform, |gang| {
+            let now = at(gang.world.now);
+            let pod = gang.world.pod(worker(1));
+            (pod.deleted_at, pod.disruption) = (Some(now), Some(Disruption::Evicted));
+        }),
+        ("deleted", Account::Platform, |gang| {
+            let now = at(gang.world.now);
+            gang.world.pod(worker(1)).deleted_at = Some(now);
+        }),
+        ("gone", Account::Platform, |gang| {
+            let pods = &mut gang.world.observed.pods;
+            pods.retain(|pod| pod.slot != worker(1));
+        }),
+        ("supervisor killed", Account::User, |gang| {
+            let pod = gang.world.pod(worker(1));
+            pod.phase = PodPhase::Failed;
+            pod.exit = Some(Exit {
+                code: 137,
+                out_of_memory: false,
+                at: None,
+            });
+        }),
+    ];
+    for (name, account, change) in cases {
+        let mut gang = Gang::of_three();
+        let kept = gang.uids()[..2].to_vec();
+        change(&mut gang);
+        let decision = gang.pass();
+        let barrier = gang.record().barrier.clone();
+        let barrier = barrier.unwrap_or_else(|| panic!("{name}: {:?}", decision.events));
+        assert_eq!(barrier.lost.iter().collect::<Vec<_>>(), [worker(1)]);
+        let event = &decision.events[0].message;
+        let words = "restarts in place; 1 of 3 pods are replaced.";
+        assert!(event.ends_with(words), "{name}: {event}");
+        gang.summary.ended.clear();
+        stop_and_lose_worker(&mut gang);
+        let mut created = Vec::new();
+        for _ in 0..3 {
+            let actions = gang.pass().actions.into_iter();
+            created.extend(actions.filter_map(|action| match action {
+                Action::CreatePod { slot, waits, .. } => Some((slot, waits)),
+                _ => None,
+            }));
+            assert_ne!(gang.command(), Some(Command::Go { attempt: 2 }), "{name}");
+        }
+        assert_eq!(created, [(worker(1), true)], "{name}");
+        gang.all_run();
+        gang.pass();
+        gang.report(2, StateName::Ready);
+        let decision = gang.pass();
+        assert_eq!(gang.command(), Some(Command::Go { attempt: 2 }), "{name}");
+        let event = &decision.events[0].message;
+        assert!(event.ends_with("1 pods replaced."), "{name}: {event}");
+        assert_eq!(gang.uids()[..2], kept, "{name}: the others are kept");
+        let spent = gang.record().spent;
+        let all = spent.user + spent.platform + spent.infrastructure + spent.preemption;
+        assert_eq!((all, spent.of(account)), (1, 1), "{name}: charged once");
+    }
+}
+
+#[test]
+fn no_spare_node_leads_to_new_pods() {
+    let mut gang = Gang::of_three();
+    let nodes = &mut gang.world.observed.nodes;
+    nodes.insert("node-1".to_owned(), NodeHealth::Deleted);
+    gang.pass();
+    stop_and_lose_worker(&mut gang);
+    let message = "1 pod needs 8 GPUs".to_owned();
+    gang.world.observed.seating = Seating::Queued(Some(message.into()));
+    for _ in 0..3 {
+        gang.pass();
+        assert!(gang.record().barrier.is_some());
+    }
+    gang.clock += Duration::from_mins(1);
+    let decision = gang.pass();
+    assert_eq!(gang.record().barrier, None);
+    assert_eq!(gang.record().attempt, 3);
+    let event = &decision.events[0].message;
+    assert!(event.contains("no other node has room"), "{event}");
+    assert!(event.contains("1 pod needs 8 GPUs"), "{event}");
+    assert_eq!(gang.record().spent.infrastructure, 1, "charged once");
+}
+
+#[test]
+fn missing_supervisor_is_named_at_the_start() {
+    type Change = fn(&mut Job);
+    let cases: [(bool, Change); 4] = [
+        (true, |_| {}),
+        (false, |job| job.settings.supervise = Supervise::Off),
+        (false, |job| job.settings.restart_in = RestartIn::Pods),
+        (false, |job| *job = elastic(job.clone(), 1, 3)),
+    ];
+    for (named, change) in cases {
+        let mut job = job(Kind::PyTorch);
+        change(&mut job);
+        let mut world = World::new(job);
+        let why = "the template of Worker has no `command` in container `pytorch`";
+        world.observed.gang = SeenGang::Unable(why.to_owned());
+        let events: Vec<Event> = (0..3).flat_map(|_| world.pass().events).collect();
+        let found = events.iter().filter(|event| event.message.contains(why));
+        assert_eq!(found.count(), usize::from(named), "{events:?}");
+    }
 }

@@ -273,6 +273,11 @@ impl Registry {
         true
     }
 
+    /// The jobs whose gangs are known.
+    pub(super) fn keys(&self) -> Vec<JobKey> {
+        self.gangs.keys().cloned().collect()
+    }
+
     pub(super) fn forget(&mut self, key: &JobKey) {
         self.gangs.remove(key);
     }

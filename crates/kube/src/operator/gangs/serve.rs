@@ -9,7 +9,7 @@ use std::{sync::Arc, time::Duration};
 use tokio::{
     io::{AsyncRead, AsyncWrite, split},
     net::{TcpListener, TcpStream},
-    time::{Instant, sleep, sleep_until, timeout},
+    time::{Instant, interval, sleep, sleep_until, timeout},
 };
 use tokio_rustls::TlsAcceptor;
 use tracing::{debug, info, warn};
@@ -19,6 +19,7 @@ use super::{
     audience_key,
     frame::{self, FrameError},
     registry::{Arrival, Outbox},
+    trust::Trust,
 };
 use crate::{
     feed::Sight,
@@ -53,6 +54,8 @@ const BURST: u32 = 20;
 const KNOWN_WITHIN: Duration = Duration::from_secs(3);
 /// How often the gang is looked for meanwhile.
 const LOOK: Duration = Duration::from_millis(50);
+/// How soon a certificate that was renewed is noticed.
+const RENEWED_WITHIN: Duration = Duration::from_secs(5);
 /// Wait after a connection could not be taken, as when descriptors have run out.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
@@ -65,8 +68,17 @@ async fn serve_in(size: Size, listener: TcpListener, tls: TlsAcceptor, operator:
     let traffic = operator.metrics().traffic();
     let room = Room::new(size, NAME, traffic.clone());
     let mut full = false;
+    let mut trust = Trust::new(&operator);
+    let mut renewals = interval(RENEWED_WITHIN);
     loop {
-        let (stream, peer) = match listener.accept().await {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = renewals.tick() => {
+                trust.announce(&operator);
+                continue;
+            }
+        };
+        let (stream, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
                 warn!(%error, "Cannot accept a connection; retrying");

@@ -6,6 +6,7 @@ use trainyard_core::{
 };
 
 use super::*;
+use crate::operator::gangs::trust::Trust;
 use crate::scripted::{
     Running, job, job_name, make::has_condition, pod_name, running, text, world::World,
 };
@@ -353,4 +354,34 @@ async fn transports_of_the_attempt_before_are_not_read() {
         })
         .await;
     second.stop().await;
+}
+
+/// Pods that run get the authority of a renewed certificate: at once from the operator that serves it, and from any that starts later.
+#[tokio::test(start_paused = true)]
+async fn renewed_authority_reaches_the_leader() {
+    let (server, running_operator) = supervised().await;
+    let operator = &running_operator.operator;
+    let authority = |world: &World, name| {
+        let path = "/metadata/annotations/trainyard.dev~1gang-ca";
+        let found = world.objects[&pod_name(name)].pointer(path);
+        found.and_then(|text| text.as_str()).map(str::to_owned)
+    };
+    let before = server.see(uids);
+    let mut trust = Trust::new(operator);
+    let renewed = issue_for_test(&["trainyard.test.svc".to_owned()]);
+    let wanted = Some(renewed.authority.clone());
+    assert_ne!(server.see(|world| authority(world, "a-worker-0")), wanted);
+    let served = operator.gangs.served.get().unwrap();
+    served.certificate.take_for_test(renewed);
+    trust.announce(operator);
+    server
+        .wait("the pod has it", |world| {
+            authority(world, "a-worker-0") == wanted
+        })
+        .await;
+    server.see(|world| {
+        assert_eq!(authority(world, "a-worker-1"), None, "it does not lead");
+        assert_eq!(uids(world), before, "the same pods");
+    });
+    running_operator.stop().await;
 }
