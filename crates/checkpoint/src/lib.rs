@@ -9,7 +9,20 @@ pub mod buffer;
 pub mod clock;
 pub mod faulty;
 pub mod files;
+pub mod load;
+mod publish;
+pub mod remove;
+pub mod save;
 pub mod storage;
+pub mod store;
 pub mod token;
+pub mod verify;
 
-pub use self::{arena::Arena, files::Files, storage::Storage};
+pub use self::{
+    arena::Arena,
+    files::Files,
+    load::Loader,
+    save::{Saver, Session},
+    storage::Storage,
+    store::Store,
+};

@@ -1,0 +1,46 @@
+//! Checkpoints: which saves exist, which one is restored, which ones are removed, and which bytes are read for it.
+//!
+//! Values in, values out; `crates/checkpoint` reads and writes the files. `docs/reference/checkpoint-format.md` describes the format.
+//!
+//! # Flow
+//! Each rank publishes a [`Piece`] once its data is durable; [`commit()`] makes one [`Commit`] of all of them. An attempt looks at the
+//! records and commits that are there ([`lineage()`], [`suspects`]), chooses ([`select()`]), publishes its [`Fence`]
+//! ([`Lineage::fence`]) and reads.
+//!
+//! # Guarantees
+//! - A step exists only through its commit, and a commit follows from pieces of one save alone.
+//! - What counts follows from the highest record: no clock, no lock, no listing order, no modification time.
+
+mod commit;
+mod layout;
+mod limits;
+mod lineage;
+mod manifest;
+mod names;
+mod sealed;
+mod select;
+mod words;
+
+pub use commit::{Conflict, Gathered, commit};
+pub use layout::{Axis, Dtype, Entry, Layout, Region, Split};
+pub use limits::{
+    CHUNK_BYTES, JOIN_BYTES, MAX_ACKNOWLEDGED, MAX_AXES, MAX_CHUNKS, MAX_DIMS, MAX_FILE_BYTES,
+    MAX_FILES, MAX_LAYOUTS, MAX_NAME, MAX_SHARED, MAX_TENSORS, MAX_TEXT, MAX_WORLD, READ_BYTES,
+};
+pub use lineage::{
+    Claim, CommitSeen, Head, Lineage, NotCounted, RecordSeen, SUSPECT_AFTER, claim, counts,
+    fenced_by, head, lineage, suspects,
+};
+pub use manifest::{
+    Commit, CommitFile, CommitPiece, CommitRef, Document, Fence, LayoutRef, ManifestError, Objects,
+    ObjectsRef, Other, Piece, PieceFile, Restored, Root, Sealed, Seconds, SharedRef, VERSION,
+    decode, encode, sealed,
+};
+pub use names::{
+    ATTEMPTS, AttemptFile, AttemptId, COMMIT_FILE, LATEST, LayoutId, NameError, Nonce, OBJECTS,
+    REMOVED_FILE, ROOT_FILE, SHARED, STEPS, StepFile, StepName,
+};
+pub use sealed::{Crc32c, SealError, open, seal};
+pub use select::{
+    Choice, Passed, PassedWhy, PieceSeen, Selection, Source, Tier, TierView, Wanted, select,
+};
