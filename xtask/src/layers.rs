@@ -16,6 +16,7 @@ use crate::{Failure, step};
 const ARROWS: &[(&str, &[&str])] = &[
     ("trainyard-core", &[]),
     ("trainyard-agent", &["trainyard-core", "trainyard-stacks"]),
+    ("trainyard-checkpoint-engine", &["trainyard-core"]),
     ("trainyard-sim", &["trainyard-core"]),
     ("trainyard-host", &["trainyard-core", "trainyard-stacks"]),
     ("trainyard-kube", &["trainyard-core"]),
@@ -26,6 +27,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "trainyard",
         &[
             "trainyard-agent",
+            "trainyard-checkpoint-engine",
             "trainyard-core",
             "trainyard-sim",
             "trainyard-host",

@@ -124,9 +124,9 @@ impl FaultyDisk {
         self.0.lock().disk.capacity = bytes;
     }
 
-    /// New names become visible to other clients only after some lookups.
+    /// New names become visible to other clients only after some lookups. Switched off, everything is visible: caches expire.
     pub fn lag(&self, lags: bool) {
-        self.0.lock().disk.lags = lags;
+        self.0.lock().disk.lag(lags);
     }
 
     /// The power fails: every client is killed, and what was not synced is lost as `loss` says.

@@ -10,17 +10,23 @@ use std::{
         atomic::{AtomicU64, Ordering},
     },
     thread,
+    time::Duration,
 };
 
 use trainyard_core::checkpoint::Crc32c;
 
 use crate::{
     buffer::{Aligned, BLOCK},
+    clock::Clock,
     storage::{Input, Output, Storage, folder_of, read_small},
 };
 
 /// The part of a name that says that a file is not finished.
 const UNFINISHED: &str = ".tmp-";
+
+/// How often a name is looked up that is taken and not found, and the first pause between two lookups; about 5 s in all.
+const LOOKUPS: u32 = 10;
+const FIRST_PAUSE: Duration = Duration::from_millis(5);
 
 /// Whether a file of this name was never finished, so nothing refers to it.
 pub(crate) fn is_unfinished(name: &str) -> bool {
@@ -44,6 +50,7 @@ pub(crate) enum Published {
 /// Publishes a small file, durably.
 pub(crate) fn publish(
     storage: &dyn Storage,
+    clock: &dyn Clock,
     name: &str,
     bytes: &[u8],
     token: u64,
@@ -54,7 +61,7 @@ pub(crate) fn publish(
         Err(error) => Err(error),
         Ok(()) => match storage.publish(&temporary, name) {
             Ok(()) => Ok(Published::Done),
-            Err(error) => read_back(storage, name, bytes, error),
+            Err(error) => read_back(storage, clock, name, bytes, error),
         },
     };
     match outcome {
@@ -76,18 +83,30 @@ fn write_small(storage: &dyn Storage, name: &str, bytes: &[u8]) -> io::Result<()
 }
 
 /// What the final name has after a publish answered an error.
+///
+/// A name that exists may not be found for a while: network file systems cache that it was missing. So a name that is taken is
+/// looked up again, with pauses, at most [`LOOKUPS`] times.
 fn read_back(
     storage: &dyn Storage,
+    clock: &dyn Clock,
     name: &str,
     bytes: &[u8],
     error: io::Error,
 ) -> io::Result<Published> {
     let limit = (bytes.len() as u64).saturating_mul(4).max(1 << 20);
-    match read_small(storage, name, limit) {
-        Ok(found) if found == bytes => Ok(Published::Done),
-        Ok(found) => Ok(Published::Other(found)),
-        Err(_) => Err(error),
+    let mut pause = FIRST_PAUSE;
+    for _ in 0..LOOKUPS {
+        match read_small(storage, name, limit) {
+            Ok(found) if found == bytes => return Ok(Published::Done),
+            Ok(found) => return Ok(Published::Other(found)),
+            Err(_) if error.kind() == io::ErrorKind::AlreadyExists => {
+                clock.wait(pause);
+                pause *= 2;
+            }
+            Err(_) => break,
+        }
     }
+    Err(error)
 }
 
 /// Writes a large file chunk by chunk, computes the checksum of each chunk on the way, and makes it durable.

@@ -1,56 +1,28 @@
 //! Removing steps: the commit first, then the data, so that a kill midway leaves garbage and never a broken checkpoint.
 
-use std::io;
+use std::{collections::BTreeSet, io};
 
 use trainyard_core::checkpoint::{
-    AttemptId, COMMIT_FILE, Lineage, OBJECTS, REMOVED_FILE, STEPS, StepFile, StepName, lineage,
+    AttemptId, COMMIT_FILE, KeepWhy, Lineage, OBJECTS, Policy, REMOVED_FILE, RemoveWhy, STEPS,
+    StepFile, StepName, Uses, lineage, retain, suspects,
 };
 
 use crate::{
     publish::is_unfinished,
     storage::{Kind, Storage, within},
-    store::{FolderState, Store, StoreError, View},
+    store::{Store, StoreError},
+    verify::verify,
 };
-
-/// What retention keeps.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Keep {
-    /// How many of the newest commits.
-    pub last: usize,
-}
-
-impl Default for Keep {
-    fn default() -> Self {
-        Self { last: 3 }
-    }
-}
-
-/// What becomes of one folder.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fate {
-    /// The folder.
-    pub folder: StepName,
-    /// Whether it is removed.
-    pub is_removed: bool,
-    /// Why.
-    pub why: String,
-}
 
 /// What a prune did, or would do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pruned {
-    /// Every folder.
-    pub fates: Vec<Fate>,
+    /// What stays, with the reasons.
+    pub kept: Vec<(String, Vec<KeepWhy>)>,
+    /// What is removed, with the reason.
+    pub removed: Vec<(StepName, RemoveWhy)>,
     /// Folders that could not be removed, one sentence each.
     pub failures: Vec<String>,
-}
-
-impl Pruned {
-    /// The folders that are removed.
-    pub fn removed(&self) -> Vec<StepName> {
-        let removed = self.fates.iter().filter(|fate| fate.is_removed);
-        removed.map(|fate| fate.folder.clone()).collect()
-    }
 }
 
 /// Removes what need not be kept. With `dry` nothing is removed.
@@ -59,31 +31,64 @@ impl Pruned {
 pub fn prune(
     store: &Store,
     mine: Option<AttemptId>,
-    keep: &Keep,
+    policy: &Policy,
     dry: bool,
 ) -> Result<Pruned, StoreError> {
     let view = store.view()?;
     if let Some(mine) = mine {
         store.check_fence(mine)?;
     }
-    let history = lineage(store.run(), &view.records, &view.commits());
-    let mut pruned = Pruned {
-        fates: plan(&view, &history, keep),
-        failures: Vec::new(),
+    let commits = view.commits();
+    let history = lineage(store.run(), &view.records, &commits);
+    let uses = Uses {
+        durable: durable(store, &history, policy),
+        suspects: suspects(&view.records, &commits),
+        ..Uses::default()
     };
-    if dry {
-        return Ok(pruned);
-    }
-    for fate in &mut pruned.fates {
-        if fate.is_removed
-            && let Err(error) = remove_step(&*store.storage, &fate.folder)
-        {
-            fate.is_removed = false;
-            let failure = format!("cannot remove `{}`: {error}", fate.folder);
-            pruned.failures.push(failure);
+    let retention = retain(&history, &view.folders, policy, &uses);
+    let mut pruned = Pruned {
+        kept: retention.keep,
+        ..Pruned::default()
+    };
+    for (folder, why) in retention.remove {
+        let removed = if dry {
+            Ok(())
+        } else {
+            remove_step(&*store.storage, &folder)
+        };
+        match removed {
+            Ok(()) => pruned.removed.push((folder, why)),
+            Err(error) => {
+                let failure = format!("cannot remove `{folder}`: {error}");
+                pruned.failures.push(failure);
+            }
         }
     }
     Ok(pruned)
+}
+
+/// The newest commits that are whole and survive a power loss.
+///
+/// Whoever published one may have been killed before its name was durable. Syncing the folders makes it so: their data was
+/// durable before they had a commit. A commit with a missing or truncated file replaces nothing.
+fn durable(store: &Store, history: &Lineage, policy: &Policy) -> BTreeSet<StepName> {
+    let mut durable = BTreeSet::new();
+    if store.storage.sync_folder(STEPS).is_err() {
+        return durable;
+    }
+    let enough = (policy.last as usize).max(2);
+    for seen in history.commits.iter().rev() {
+        let is_whole = verify(store, &seen.folder, &seen.commit.document, false)
+            .problems
+            .is_empty();
+        if is_whole && store.storage.sync_folder(&seen.folder.path()).is_ok() {
+            durable.insert(seen.folder.clone());
+        }
+        if durable.len() == enough {
+            break;
+        }
+    }
+    durable
 }
 
 /// Removes one step folder. Files that are not ours stay, and then so does the folder.
@@ -145,50 +150,4 @@ fn remove_file(storage: &dyn Storage, name: &str) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other,
     }
-}
-
-fn plan(view: &View, history: &Lineage, keep: &Keep) -> Vec<Fate> {
-    let last = keep.last.max(2);
-    let newest: Vec<&StepName> = history
-        .commits
-        .iter()
-        .rev()
-        .take(last)
-        .map(|seen| &seen.folder)
-        .collect();
-    let head = history.head.as_ref().map(|head| head.id.attempt);
-    let fate = |folder: &StepName, is_removed, why: &str| Fate {
-        folder: folder.clone(),
-        is_removed,
-        why: why.to_owned(),
-    };
-    let decide = |folder: &StepName, state: &FolderState| match state {
-        FolderState::Removed => fate(folder, true, "its removal had begun"),
-        FolderState::Damaged(_) => fate(folder, false, "its commit cannot be read"),
-        FolderState::Partial if Some(folder.attempt) < head => {
-            fate(folder, true, "partial, of an earlier attempt")
-        }
-        FolderState::Partial
-            if history.newest().is_some_and(|newest| {
-                newest.folder.attempt == folder.attempt && newest.folder.step > folder.step
-            }) =>
-        {
-            fate(folder, true, "partial, and a later step is committed")
-        }
-        FolderState::Partial => fate(folder, false, "partial, may be in progress"),
-        FolderState::Committed(_) if newest.contains(&folder) => {
-            fate(folder, false, "one of the newest")
-        }
-        FolderState::Committed(_) if history.resumed_from() == Some(folder) => {
-            fate(folder, false, "the highest attempt resumed from it")
-        }
-        FolderState::Committed(_) if history.commits.iter().any(|seen| seen.folder == *folder) => {
-            fate(folder, true, "older than those that are kept")
-        }
-        FolderState::Committed(_) => fate(folder, false, "not part of the history"),
-    };
-    view.folders
-        .iter()
-        .map(|folder| decide(&folder.name, &folder.state))
-        .collect()
 }

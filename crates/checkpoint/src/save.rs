@@ -20,7 +20,7 @@ use std::{
 use serde_json::{Map, Value};
 use trainyard_core::checkpoint::{
     AttemptId, CHUNK_BYTES, COMMIT_FILE, Commit, CommitRef, Conflict, Crc32c, Gathered, LATEST,
-    Layout, LayoutRef, Nonce, OBJECTS, Objects, ObjectsRef, Piece, PieceFile, STEPS, Sealed,
+    Layout, LayoutRef, Nonce, OBJECTS, Objects, ObjectsRef, Piece, PieceFile, Policy, STEPS, Sealed,
     Seconds, StepFile, StepName, VERSION, commit, decode, sealed,
 };
 
@@ -28,7 +28,7 @@ pub use self::background::{Closed, Counts, Save, Saver, Started};
 use crate::{
     clock::Clock,
     publish::{Published, unfinished, write_chunks},
-    remove::{self, Keep},
+    remove,
     storage::{Input, is_full, within},
     store::{Store, StoreError},
 };
@@ -180,7 +180,7 @@ pub struct Session {
     /// Bounds.
     pub limits: Limits,
     /// What is kept after a commit.
-    pub keep: Keep,
+    pub keep: Policy,
 }
 
 /// What a finished save is.
@@ -525,7 +525,10 @@ impl Session {
     fn after_commit(&self, folder: &StepName) -> (Vec<StepName>, Option<String>) {
         drop(self.write_latest(folder));
         match remove::prune(&self.store, Some(self.id), &self.keep, false) {
-            Ok(pruned) => (pruned.removed(), pruned.failures.first().cloned()),
+            Ok(pruned) => {
+                let removed = pruned.removed.into_iter().map(|(folder, _)| folder);
+                (removed.collect(), pruned.failures.into_iter().next())
+            }
             Err(error) => (Vec::new(), Some(error.to_string())),
         }
     }

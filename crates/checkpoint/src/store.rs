@@ -2,16 +2,18 @@
 
 use std::{
     io,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use trainyard_core::checkpoint::{
     ATTEMPTS, AttemptFile, AttemptId, COMMIT_FILE, Claim, Commit, CommitSeen, Document, Fence,
-    ManifestError, Piece, PieceSeen, REMOVED_FILE, ROOT_FILE, RecordSeen, Restored, Root, STEPS,
-    Sealed, StepFile, StepName, VERSION, claim, decode, encode, fenced_by, lineage,
+    FolderSeen, FolderState, LATEST, ManifestError, OBJECTS, Piece, PieceSeen, REMOVED_FILE,
+    ROOT_FILE, RecordSeen, Restored, Root, STEPS, Sealed, StepFile, StepName, VERSION, claim,
+    commits, decode, encode, fenced_by, lineage,
 };
 
 use crate::{
+    clock::Clock,
     publish::{Published, is_unfinished, publish},
     storage::{Kind, Shared, Stat, read_small, within},
     token::Random,
@@ -82,34 +84,12 @@ impl StoreError {
     }
 }
 
-/// What a step folder has in place of a commit that can be read.
-#[derive(Clone, Debug, PartialEq)]
-pub enum FolderState {
-    /// A commit.
-    Committed(Box<Sealed<Commit>>),
-    /// A commit that cannot be read, with the reason.
-    Damaged(String),
-    /// Its removal has begun.
-    Removed,
-    /// Neither: the save was not finished.
-    Partial,
-}
-
-/// A step folder as it was found.
-#[derive(Clone, Debug, PartialEq)]
-pub struct FolderSeen {
-    /// Its name.
-    pub name: StepName,
-    /// What it is.
-    pub state: FolderState,
-}
-
 /// What is below a root.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct View {
     /// The records of attempts.
     pub records: Vec<RecordSeen>,
-    /// The step folders, by name.
+    /// The folders of `steps/`, by name; without pieces and sizes unless they were asked for.
     pub folders: Vec<FolderSeen>,
     /// Names that are not ours. They are reported and never touched.
     pub foreign: Vec<String>,
@@ -118,14 +98,7 @@ pub struct View {
 impl View {
     /// The commits that could be read.
     pub fn commits(&self) -> Vec<CommitSeen> {
-        let commits = self.folders.iter().filter_map(|folder| match &folder.state {
-            FolderState::Committed(commit) => Some(CommitSeen {
-                folder: folder.name.clone(),
-                commit: (**commit).clone(),
-            }),
-            _ => None,
-        });
-        commits.collect()
+        commits(&self.folders)
     }
 }
 
@@ -133,6 +106,7 @@ impl View {
 #[derive(Debug)]
 pub struct Store {
     pub(crate) storage: Shared,
+    clock: Arc<dyn Clock>,
     run: String,
     tokens: Mutex<Random>,
 }
@@ -141,7 +115,12 @@ impl Store {
     /// Opens a root for saving; creates what is missing. `seed` makes names unique and must be random outside of tests.
     ///
     /// Where `run` is given, a root of another run is refused.
-    pub fn create(storage: Shared, run: Option<&str>, seed: u64) -> Result<Self, StoreError> {
+    pub fn create(
+        storage: Shared,
+        clock: Arc<dyn Clock>,
+        run: Option<&str>,
+        seed: u64,
+    ) -> Result<Self, StoreError> {
         let mut random = Random::new(seed);
         for folder in [ATTEMPTS, STEPS] {
             storage
@@ -160,7 +139,7 @@ impl Store {
                     other: serde_json::Map::new(),
                 };
                 let bytes = encode(&fresh).map_err(StoreError::manifest(ROOT_FILE))?;
-                let published = publish(&*storage, ROOT_FILE, &bytes, random.draw());
+                let published = publish(&*storage, &*clock, ROOT_FILE, &bytes, random.draw());
                 match published.map_err(StoreError::storage("create", ROOT_FILE))? {
                     Published::Done => fresh,
                     Published::Other(_) => read_root(&storage)?,
@@ -178,16 +157,22 @@ impl Store {
         }
         Ok(Self {
             storage,
+            clock,
             run: root.run,
             tokens: Mutex::new(random),
         })
     }
 
     /// Opens a root that exists, for reading and removing.
-    pub fn existing(storage: Shared, seed: u64) -> Result<Self, StoreError> {
+    pub fn existing(
+        storage: Shared,
+        clock: Arc<dyn Clock>,
+        seed: u64,
+    ) -> Result<Self, StoreError> {
         let root = read_root(&storage)?;
         Ok(Self {
             storage,
+            clock,
             run: root.run,
             tokens: Mutex::new(Random::new(seed)),
         })
@@ -210,7 +195,7 @@ impl Store {
         document: &D,
     ) -> Result<Published, StoreError> {
         let bytes = encode(document).map_err(StoreError::manifest(name))?;
-        publish(&*self.storage, name, &bytes, self.token())
+        publish(&*self.storage, &*self.clock, name, &bytes, self.token())
             .map_err(StoreError::storage("publish", name))
     }
 
@@ -235,24 +220,90 @@ impl Store {
             .list(STEPS)
             .map_err(StoreError::storage("list", STEPS))?;
         for entry in entries {
-            let name = within(STEPS, &entry.name);
             match entry.name.parse::<StepName>() {
                 Ok(step) if entry.kind == Kind::Folder => {
-                    let state = self.folder_state(&step);
-                    view.folders.push(FolderSeen { name: step, state });
+                    view.folders.push(self.folder(&step));
                 }
-                _ => view.foreign.push(name),
+                _ => view.foreign.push(within(STEPS, &entry.name)),
             }
         }
-        view.folders.sort_by(|a, b| a.name.cmp(&b.name));
+        // A listing may lag behind a commit that another node published. The hint names one more folder to open; what counts
+        // is the commit in it.
+        if let Some(step) = self.latest()
+            && !view.folders.iter().any(|known| known.name().as_ref() == Some(&step))
+        {
+            let folder = self.folder(&step);
+            if folder.commit().is_some() {
+                view.folders.push(folder);
+            }
+        }
+        view.folders.sort_by_key(FolderSeen::name);
         Ok(view)
+    }
+
+    /// The same with the pieces and sizes of every folder, which takes a look at every file.
+    pub fn whole_view(&self) -> Result<View, StoreError> {
+        let mut view = self.view()?;
+        for folder in &mut view.folders {
+            let Some(name) = folder.name() else { continue };
+            folder.bytes = self.bytes_of(&name);
+            folder.pieces = Some(match &folder.state {
+                FolderState::Committed(commit) => self.pieces_seen(&name, &commit.document),
+                _ => self.pieces_listed(&name),
+            });
+        }
+        Ok(view)
+    }
+
+    /// What `latest` names.
+    fn latest(&self) -> Option<StepName> {
+        let bytes = read_small(&*self.storage, LATEST, 256).ok()?;
+        String::from_utf8(bytes).ok()?.trim_end().parse().ok()
+    }
+
+    fn folder(&self, step: &StepName) -> FolderSeen {
+        FolderSeen {
+            folder: step.to_string(),
+            state: self.folder_state(step),
+            other_run: None,
+            pieces: None,
+            bytes: 0,
+        }
+    }
+
+    /// The bytes of all files of a step folder.
+    fn bytes_of(&self, step: &StepName) -> u64 {
+        let path = step.path();
+        let folders = [path.clone(), within(&path, OBJECTS)];
+        let names = folders.iter().flat_map(|folder| {
+            let entries = self.storage.list(folder).unwrap_or_default();
+            let files = entries.into_iter().filter(|entry| entry.kind == Kind::File);
+            files.map(|entry| within(folder, &entry.name))
+        });
+        names
+            .filter_map(|name| self.storage.stat(&name).ok())
+            .fold(0, |sum: u64, file| sum.saturating_add(file.bytes))
+    }
+
+    /// The pieces that the files of a folder without commit show.
+    fn pieces_listed(&self, step: &StepName) -> Vec<PieceSeen> {
+        let entries = self.storage.list(&step.path()).unwrap_or_default();
+        let ranks = entries.iter().filter_map(|entry| match entry.name.parse() {
+            Ok(StepFile::Piece(rank)) => Some(rank),
+            _ => None,
+        });
+        ranks
+            .filter_map(|rank| self.piece_seen(step, rank))
+            .collect()
     }
 
     fn folder_state(&self, step: &StepName) -> FolderState {
         let path = step.path();
         match self.read::<Commit>(&within(&path, COMMIT_FILE)) {
             Ok(Some(commit)) => FolderState::Committed(Box::new(commit)),
-            Err(error) => FolderState::Damaged(error.to_string()),
+            Err(error) => FolderState::Unreadable {
+                why: error.to_string(),
+            },
             Ok(None) => match self.storage.stat(&within(&path, REMOVED_FILE)) {
                 Ok(_) => FolderState::Removed,
                 Err(_) => FolderState::Partial,
@@ -366,30 +417,30 @@ impl Store {
 
     /// What is there of the pieces of a commit: each with the sizes of its files as they are.
     pub fn pieces_seen(&self, folder: &StepName, commit: &Commit) -> Vec<PieceSeen> {
-        let seen = commit.pieces.iter().filter_map(|line| {
-            let piece = self.piece(folder, line.rank).ok()??;
-            let files = (0..).zip(&piece.document.files).map(|(file, _)| {
-                let name = StepFile::Data {
-                    rank: line.rank,
-                    file,
-                };
-                let name = within(&folder.path(), &name.to_string());
-                match self.storage.stat(&name) {
-                    Ok(Stat {
-                        kind: Kind::File,
-                        bytes,
-                    }) => bytes,
-                    // Never the size of a whole file: tensors begin behind 8 bytes at least.
-                    _ => 0,
-                }
-            });
-            Some(PieceSeen {
-                rank: line.rank,
-                crc32c: piece.crc32c,
-                files: files.collect(),
-            })
+        let ranks = commit.pieces.iter().map(|line| line.rank);
+        ranks
+            .filter_map(|rank| self.piece_seen(folder, rank))
+            .collect()
+    }
+
+    fn piece_seen(&self, folder: &StepName, rank: u32) -> Option<PieceSeen> {
+        let piece = self.piece(folder, rank).ok()??;
+        let files = (0..).zip(&piece.document.files).map(|(file, _)| {
+            let name = within(&folder.path(), &StepFile::Data { rank, file }.to_string());
+            match self.storage.stat(&name) {
+                Ok(Stat {
+                    kind: Kind::File,
+                    bytes,
+                }) => bytes,
+                // Never the size of a whole file: tensors begin behind 8 bytes at least.
+                _ => 0,
+            }
         });
-        seen.collect()
+        Some(PieceSeen {
+            rank,
+            crc32c: piece.crc32c,
+            files: files.collect(),
+        })
     }
 }
 

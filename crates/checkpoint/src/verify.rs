@@ -49,6 +49,13 @@ pub struct Verified {
     pub bytes_read: u64,
 }
 
+impl Verified {
+    /// Adds something that is wrong with a file as a whole.
+    pub fn add(&mut self, file: String, why: String) {
+        self.problems.push(Problem::of(file, why));
+    }
+}
+
 /// Checks a committed step: every file with its size and checksum; `deep` also reads all data.
 pub fn verify(store: &Store, folder: &StepName, commit: &Commit, deep: bool) -> Verified {
     let mut verified = Verified::default();

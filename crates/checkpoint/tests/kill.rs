@@ -13,11 +13,10 @@ use trainyard_checkpoint_engine::{
     Files, Loader, Session, Store,
     clock::SystemClock,
     load::Sink,
-    remove::Keep,
     save::{Image, Limits, State},
     token::{self, Random},
 };
-use trainyard_core::checkpoint::{Commit, Selection, Wanted};
+use trainyard_core::checkpoint::{Commit, Policy, Selection, Wanted};
 
 const ROUNDS: u64 = 30;
 const BYTES: usize = 3 << 20;
@@ -46,7 +45,7 @@ fn saver_program() {
     }
     let files = Files::open(Path::new("store")).unwrap();
     let seed = token::seed().unwrap();
-    let store = Arc::new(Store::create(Arc::new(files), None, seed).unwrap());
+    let store = Arc::new(Store::create(Arc::new(files), SystemClock::start(), None, seed).unwrap());
     let loader = Loader::of(Arc::clone(&store));
     let mut newest = 0;
     let id = store
@@ -70,7 +69,7 @@ fn saver_program() {
             chunk_bytes: 1 << 20,
             ..Limits::default()
         },
-        keep: Keep { last: 2 },
+        keep: Policy { last: 2, ..Policy::default() },
     };
     for step in newest + 1.. {
         let state = State {
@@ -142,7 +141,7 @@ fn killed_savers_lose_nothing() {
         acknowledged = lines.try_iter().last().unwrap_or(acknowledged);
 
         let files = Files::existing(&folder.path().join("store")).unwrap();
-        let store = Store::existing(Arc::new(files), 1).unwrap();
+        let store = Store::existing(Arc::new(files), SystemClock::start(), 1).unwrap();
         let mut memory = Memory::default();
         let loaded = Loader::of(Arc::new(store))
             .load(&wanted(), &[0], &mut memory)

@@ -102,7 +102,7 @@ pub(super) struct Disk {
     /// New entries that others do not see for some lookups: who made them, and how many.
     hidden: BTreeMap<(u64, String), (u32, u64)>,
     /// Whether new entries are hidden from others at first.
-    pub(super) lags: bool,
+    lags: bool,
     pub(super) random: Random,
 }
 
@@ -115,6 +115,13 @@ impl Disk {
             hidden: BTreeMap::new(),
             lags: false,
             random: Random::new(seed),
+        }
+    }
+
+    pub(super) fn lag(&mut self, lags: bool) {
+        self.lags = lags;
+        if !lags {
+            self.hidden.clear();
         }
     }
 
@@ -222,6 +229,9 @@ impl Disk {
         let node = Node::Folder(FolderState::default());
         match self.add(client, name, node) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                // Whoever was answered that a folder exists can open it.
+                let place = self.place(name)?;
+                self.hidden.remove(&place);
                 self.folder(self.find(name)?).map(|_| ())
             }
             other => other.map(|_| ()),

@@ -27,7 +27,7 @@ fn state(step: u64, rank: u32, bytes: usize) -> State {
 
 fn session(client: &Faulty, attempt: u32, rank: u32, world: u32) -> Result<Session, StoreError> {
     let seed = u64::from(attempt) * 1000 + u64::from(rank);
-    let store = Store::create(Arc::new(client.clone()), Some("run"), seed)?;
+    let store = Store::create(Arc::new(client.clone()), ManualClock::start(), Some("run"), seed)?;
     let holder = format!("holder-{attempt}");
     let id = store.fence(Some(attempt), &holder, |view| {
         let history = trainyard_core::checkpoint::lineage("run", &view.records, &view.commits());
@@ -44,7 +44,7 @@ fn session(client: &Faulty, attempt: u32, rank: u32, world: u32) -> Result<Sessi
             deadline: Duration::from_secs(60),
             ..Limits::default()
         },
-        keep: Keep { last: 2 },
+        keep: Policy { last: 2, ..Policy::default() },
     })
 }
 
@@ -74,7 +74,7 @@ fn wanted(world: u32) -> Wanted {
 }
 
 fn load(disk: &FaultyDisk, world: u32) -> Option<(u64, Memory, Vec<String>)> {
-    let store = Store::existing(Arc::new(disk.client()), 1).unwrap();
+    let store = Store::existing(Arc::new(disk.client()), ManualClock::start(), 1).unwrap();
     let mut memory = Memory::default();
     let ranks: Vec<u32> = (0..world).collect();
     let loaded = Loader::of(Arc::new(store))
@@ -162,7 +162,7 @@ fn zombie_is_fenced_and_invisible() {
 #[test]
 fn second_start_of_an_attempt_takes_the_next_number() {
     let disk = FaultyDisk::new(1);
-    let store = |seed| Store::create(Arc::new(disk.client()), None, seed).unwrap();
+    let store = |seed| Store::create(Arc::new(disk.client()), ManualClock::start(), None, seed).unwrap();
     let (one, two) = (store(1), store(2));
     assert_eq!(one.run(), two.run());
     let first = one.fence(Some(7), "pod-a", |_| None).unwrap();
@@ -179,7 +179,7 @@ fn full_disk_prunes_and_retries_once() {
     let disk = FaultyDisk::new(1);
     let rank = session(&disk.client(), 1, 0, 1).unwrap();
     let mut keeping = rank.clone();
-    keeping.keep = Keep { last: 9 };
+    keeping.keep = Policy { last: 9, ..Policy::default() };
     for step in 1..=4 {
         keeping.save(step, &state(step, 0, 4000)).unwrap();
     }
@@ -300,7 +300,7 @@ fn publish_that_answers_an_error_although_done() {
 fn selection_without_commits() {
     let disk = FaultyDisk::new(1);
     session(&disk.client(), 1, 0, 1).unwrap();
-    let store = Store::existing(Arc::new(disk.client()), 1).unwrap();
+    let store = Store::existing(Arc::new(disk.client()), ManualClock::start(), 1).unwrap();
     let selection = Loader::of(Arc::new(store)).choose(&wanted(1)).unwrap();
     assert!(matches!(selection, Selection::None { reasons } if reasons.is_empty()));
 }
