@@ -5,23 +5,39 @@
 //! # Flow
 //! Each rank publishes a [`Piece`] once its data is durable; [`commit()`] makes one [`Commit`] of all of them. An attempt looks at the
 //! records and commits that are there ([`lineage()`], [`suspects`]), chooses ([`select()`]), publishes its [`Fence`]
-//! ([`Lineage::fence`]) and reads.
+//! ([`Lineage::fence`]) and reads what [`reshard()`] says. After a commit, [`retain()`] says what goes. [`summary()`] is for people.
 //!
 //! # Guarantees
 //! - A step exists only through its commit, and a commit follows from pieces of one save alone.
 //! - What counts follows from the highest record: no clock, no lock, no listing order, no modification time.
+//! - Nothing is removed unless enough newer commits of the same history are complete, durable and not suspect.
+//! - Every wanted byte is read exactly once, or the error names tensor and region.
 
+mod cadence;
 mod commit;
+mod folder;
+mod index;
 mod layout;
 mod limits;
 mod lineage;
 mod manifest;
 mod names;
+mod owner;
+mod partners;
+mod reshard;
+mod retain;
 mod sealed;
 mod select;
+mod summary;
 mod words;
 
+#[cfg(test)]
+mod tests;
+
+pub use cadence::{BoundBy, Cadence, Measured, TierCost, cadence, tiers_before};
 pub use commit::{Conflict, Gathered, commit};
+pub use folder::{FolderSeen, FolderState, commits};
+pub use index::{Index, ReshardError, Tensor, TensorFile};
 pub use layout::{Axis, Dtype, Entry, Layout, Region, Split};
 pub use limits::{
     CHUNK_BYTES, JOIN_BYTES, MAX_ACKNOWLEDGED, MAX_AXES, MAX_CHUNKS, MAX_DIMS, MAX_FILE_BYTES,
@@ -40,7 +56,12 @@ pub use names::{
     ATTEMPTS, AttemptFile, AttemptId, COMMIT_FILE, LATEST, LayoutId, NameError, Nonce, OBJECTS,
     REMOVED_FILE, ROOT_FILE, SHARED, STEPS, StepFile, StepName,
 };
+pub use owner::owner;
+pub use partners::{PartnerNode, partners};
+pub use reshard::{Copy, Plan, Read, Stride, WantedRegion, reshard};
+pub use retain::{KeepWhy, Policy, RemoveWhy, Retention, Uses, retain, sweep_shared};
 pub use sealed::{Crc32c, SealError, open, seal};
 pub use select::{
     Choice, Passed, PassedWhy, PieceSeen, Selection, Source, Tier, TierView, Wanted, select,
 };
+pub use summary::{StepLine, StepState, Summary, summary};

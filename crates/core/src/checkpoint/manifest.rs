@@ -4,7 +4,10 @@
 //! newer version is refused before its members are looked at. Sizes and counts are bounded, and a value that cannot be true is one
 //! sentence ([`ManifestError`]).
 
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::{
+    Deserialize, Serialize,
+    de::{DeserializeOwned, IgnoredAny},
+};
 use serde_json::{Map, Value};
 use thiserror::Error;
 
@@ -96,6 +99,7 @@ pub fn decode<D: Document>(bytes: &[u8]) -> Result<Sealed<D>, ManifestError> {
     #[derive(Deserialize)]
     struct Versioned {
         version: u64,
+        crc32c: Option<IgnoredAny>,
     }
     within::<D>(bytes)?;
     let (object, crc32c) = open(bytes)?;
@@ -104,6 +108,10 @@ pub fn decode<D: Document>(bytes: &[u8]) -> Result<Sealed<D>, ManifestError> {
         return Err(ManifestError::Newer {
             found: head.version,
         });
+    }
+    if head.crc32c.is_some() {
+        let twice = "the member `crc32c` is there twice";
+        return Err(ManifestError::Invalid(twice.into()));
     }
     if head.version == 0 {
         return Err(ManifestError::Invalid("version 0 does not exist".into()));
