@@ -7,7 +7,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, thread, time::Duration};
 
-use trainyard_core::checkpoint::{AttemptId, PassedWhy, Policy, Selection, Wanted};
+use trainyard_core::checkpoint::{AttemptId, Passed, PassedWhy, Policy, Selection, Wanted};
 
 use super::{Image, Limits, Progress, Session, State};
 use crate::{
@@ -18,7 +18,7 @@ use crate::{
     token::Random,
 };
 
-/// Cuts in all. Each is a kill or a power loss at one operation, followed by a check of all invariants.
+/// Cuts by seed. Each is a kill or a power loss at a random operation, followed by a check of the invariants.
 const CUTS: u64 = 100_000;
 
 /// Most ranks of a scenario.
@@ -145,19 +145,27 @@ fn check(disk: &FaultyDisk, acknowledged: Option<u64>, context: &str) -> Option<
     };
     let mut memory = Memory::default();
     let ranks: Vec<u32> = (0..MAX_RANKS).collect();
-    let loaded = Loader::of(Arc::new(store))
-        .load(&wanted(1), &ranks, &mut memory)
-        .unwrap();
+    let mut loader = Loader::of(Arc::new(store));
+    let is_suspect = |passed: &[Passed]| {
+        passed.iter().any(|passed| {
+            let died =
+                matches!(&passed.why, PassedWhy::Suspect(why) if why.contains("attempts ended"));
+            Some(passed.folder.step) == acknowledged && died
+        })
+    };
+    let loaded = loader.load(&wanted(1), &ranks, &mut memory).unwrap();
     let Some(loaded) = loaded else {
-        assert_eq!(acknowledged, None, "{context}: nothing is selected");
+        let Selection::None { reasons } = loader.choose(&wanted(1)).unwrap() else {
+            panic!("{context}: nothing is restored, although something is selected");
+        };
+        assert!(
+            acknowledged.is_none() || is_suspect(&reasons),
+            "{context}: nothing is selected, {acknowledged:?} was acknowledged, {reasons:?}"
+        );
         return None;
     };
-    let is_suspect = loaded.passed.iter().any(|passed| {
-        let died = matches!(&passed.why, PassedWhy::Suspect(why) if why.contains("attempts ended"));
-        Some(passed.folder.step) == acknowledged && died
-    });
     assert!(
-        Some(loaded.step) >= acknowledged || is_suspect,
+        Some(loaded.step) >= acknowledged || is_suspect(&loaded.passed),
         "{context}: step {} is selected, {acknowledged:?} was acknowledged, {:?}",
         loaded.step,
         loaded.passed
@@ -213,6 +221,8 @@ impl Life {
             self.step += 1;
             self.save(&sessions);
         }
+        self.disk.lag(false);
+        self.cuts += self.losses(seed);
         let power = self.random.below(6);
         let loss = match power {
             0 => Some(Loss::All),
@@ -225,12 +235,26 @@ impl Life {
             Some(loss) => self.disk.power_loss(loss),
             None => clients.iter().for_each(Faulty::kill),
         }
-        self.disk.lag(false);
         self.cuts += 1;
         let context = format!("seed {seed}, attempt {}, {loss:?}", self.attempt);
         let selected = check(&self.disk, self.acknowledged, &context);
         self.step = self.step.max(selected.unwrap_or(0));
         self.acknowledged = self.acknowledged.min(selected);
+    }
+
+    /// What would be left if the power failed now, in many ways, each on a copy.
+    fn losses(&mut self, seed: u64) -> u64 {
+        let kinds = [Loss::All, Loss::Bytes, Loss::Entries];
+        let cases = kinds.into_iter().chain([Loss::Some; 13]);
+        let mut cuts = 0;
+        for (case, loss) in cases.enumerate() {
+            let copy = self.disk.copy(self.random.draw());
+            copy.power_loss(loss);
+            let context = format!("seed {seed}, attempt {}, loss {case}", self.attempt);
+            check(&copy, self.acknowledged, &context);
+            cuts += 1;
+        }
+        cuts
     }
 
     fn client(&mut self) -> Faulty {
@@ -291,7 +315,7 @@ fn random_lives(first_seed: u64, stride: usize, cuts: u64) -> u64 {
     let mut done = 0;
     for seed in (first_seed..).step_by(stride) {
         let mut life = Life::new(seed);
-        for _ in 0..12 {
+        for _ in 0..6 {
             life.attempt(seed);
         }
         life.next_save_works(&format!("seed {seed}"));

@@ -110,6 +110,7 @@ fn two_ranks_commit_together() {
     let (seen, is_mine) = other.finish(&folder, deadline).unwrap();
     assert_eq!(seen, saved.commit);
     assert!(!is_mine);
+    disk.lag(false);
     let (step, memory, _) = load(&disk, 2).unwrap();
     assert_eq!(step, 7);
     assert_eq!(memory.0[&(0, 0)], image_of(&states[0]));
