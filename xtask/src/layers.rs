@@ -385,6 +385,8 @@ mod tests {
                 "xtask" => "xtask".to_owned(),
                 "trainyard" => "crates/cli".to_owned(),
                 "trainyard-tools" => "tools/programs".to_owned(),
+                // The package `trainyard-checkpoint` is that for Python.
+                "trainyard-checkpoint-engine" => "crates/checkpoint".to_owned(),
                 name => name.replace("trainyard-", "crates/"),
             };
             assert!(members.contains(&format!("\"{folder}\"")), "{name}");

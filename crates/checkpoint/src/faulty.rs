@@ -16,8 +16,8 @@ use std::{
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
 };
 
-use self::disk::{Disk, SECTOR};
 pub use self::disk::Loss;
+use self::disk::{Disk, SECTOR};
 use crate::storage::{Entry, Input, Output, Stat, Storage};
 
 /// What happens at one operation of a client.

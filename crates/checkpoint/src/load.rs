@@ -139,9 +139,7 @@ impl Loader {
         let mut selection = select(&history, &views, wanted, &known);
         for seen in history.commits.iter().rev() {
             for (view, tier) in views.iter_mut().zip(&self.tiers) {
-                let pieces = tier
-                    .store
-                    .pieces_seen(&seen.folder, &seen.commit.document);
+                let pieces = tier.store.pieces_seen(&seen.folder, &seen.commit.document);
                 view.pieces.insert(seen.folder.clone(), pieces);
             }
             selection = select(&history, &views, wanted, &known);
@@ -194,8 +192,7 @@ impl Loader {
         let mut objects = BTreeMap::new();
         for rank in ranks {
             let index = *rank as usize;
-            let (Some(line), Some(sources)) =
-                (commit.pieces.get(index), choice.sources.get(index))
+            let (Some(line), Some(sources)) = (commit.pieces.get(index), choice.sources.get(index))
             else {
                 continue;
             };

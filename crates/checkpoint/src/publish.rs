@@ -157,7 +157,9 @@ pub(crate) fn write_chunks(
                 ended
             })
         })?;
-        gathered.into_inner().unwrap_or_else(PoisonError::into_inner)
+        gathered
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner)
     };
     file.sync()?;
     sums.sort_unstable_by_key(|(chunk, _)| *chunk);

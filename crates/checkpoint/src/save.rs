@@ -10,18 +10,13 @@ mod cuts;
 #[cfg(test)]
 mod tests;
 
-use std::{
-    collections::BTreeMap,
-    io,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, io, sync::Arc, time::Duration};
 
 use serde_json::{Map, Value};
 use trainyard_core::checkpoint::{
     AttemptId, CHUNK_BYTES, COMMIT_FILE, Commit, CommitRef, Conflict, Crc32c, Gathered, LATEST,
-    Layout, LayoutRef, Nonce, OBJECTS, Objects, ObjectsRef, Piece, PieceFile, Policy, STEPS, Sealed,
-    Seconds, StepFile, StepName, VERSION, commit, decode, sealed,
+    Layout, LayoutRef, Nonce, OBJECTS, Objects, ObjectsRef, Piece, PieceFile, Policy, STEPS,
+    Sealed, Seconds, StepFile, StepName, VERSION, commit, decode, sealed,
 };
 
 pub use self::background::{Closed, Counts, Save, Saver, Started};
@@ -100,7 +95,11 @@ fn words(free: Option<u64>) -> String {
 /// The first ranks of a list, for a sentence.
 fn first(ranks: &[u32]) -> String {
     let named: Vec<String> = ranks.iter().take(8).map(ToString::to_string).collect();
-    let more = if ranks.len() > named.len() { ", …" } else { "" };
+    let more = if ranks.len() > named.len() {
+        ", …"
+    } else {
+        ""
+    };
     format!("ranks {}{more}", named.join(", "))
 }
 
@@ -132,7 +131,10 @@ pub struct State {
 
 impl State {
     fn bytes(&self) -> u64 {
-        let sizes = self.images.iter().map(|image| image.source.size().unwrap_or(0));
+        let sizes = self
+            .images
+            .iter()
+            .map(|image| image.source.size().unwrap_or(0));
         sizes.fold(0, u64::saturating_add)
     }
 }
@@ -462,7 +464,10 @@ impl Session {
             }
             let now = self.clock.now();
             let mut missing = Vec::new();
-            if self.rank == 0 || now.saturating_sub(start) >= self.limits.takeover || now >= deadline {
+            if self.rank == 0
+                || now.saturating_sub(start) >= self.limits.takeover
+                || now >= deadline
+            {
                 for rank in 0..self.world {
                     if !pieces.contains_key(&rank)
                         && let Ok(Some(piece)) = self.store.piece(folder, rank)

@@ -63,7 +63,9 @@ pub enum StoreError {
         by: AttemptId,
     },
     /// Others took every record that this attempt tried.
-    #[error("no record could be taken in {CLAIM_RETRIES} tries; another attempt begins at the same time")]
+    #[error(
+        "no record could be taken in {CLAIM_RETRIES} tries; another attempt begins at the same time"
+    )]
     Contended,
 }
 
@@ -164,11 +166,7 @@ impl Store {
     }
 
     /// Opens a root that exists, for reading and removing.
-    pub fn existing(
-        storage: Shared,
-        clock: Arc<dyn Clock>,
-        seed: u64,
-    ) -> Result<Self, StoreError> {
+    pub fn existing(storage: Shared, clock: Arc<dyn Clock>, seed: u64) -> Result<Self, StoreError> {
         let root = read_root(&storage)?;
         Ok(Self {
             storage,
@@ -230,7 +228,10 @@ impl Store {
         // A listing may lag behind a commit that another node published. The hint names one more folder to open; what counts
         // is the commit in it.
         if let Some(step) = self.latest()
-            && !view.folders.iter().any(|known| known.name().as_ref() == Some(&step))
+            && !view
+                .folders
+                .iter()
+                .any(|known| known.name().as_ref() == Some(&step))
         {
             let folder = self.folder(&step);
             if folder.commit().is_some() {
@@ -329,7 +330,9 @@ impl Store {
             let unreadable = |why: String| RecordSeen::Unreadable { id, why };
             records.extend(match kind {
                 AttemptFile::Record => Some(match self.read::<Fence>(&name) {
-                    Ok(Some(fence)) if fence.document.id() == id => RecordSeen::Fence(fence.document),
+                    Ok(Some(fence)) if fence.document.id() == id => {
+                        RecordSeen::Fence(fence.document)
+                    }
                     Ok(Some(_)) => unreadable(format!("`{name}` is the record of another attempt")),
                     Ok(None) => unreadable(format!("`{name}` cannot be opened")),
                     Err(error) => unreadable(error.to_string()),

@@ -95,12 +95,7 @@ fn verify_piece(
         let name = data_name(folder, line.rank, file);
         let checked = if deep {
             verified.bytes_read += written.bytes;
-            check_file(
-                &*store.storage,
-                &name,
-                written,
-                piece.document.chunk_bytes,
-            )
+            check_file(&*store.storage, &name, written, piece.document.chunk_bytes)
         } else {
             check_size(store, &name, written.bytes)
         };

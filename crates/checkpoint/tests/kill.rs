@@ -69,7 +69,10 @@ fn saver_program() {
             chunk_bytes: 1 << 20,
             ..Limits::default()
         },
-        keep: Policy { last: 2, ..Policy::default() },
+        keep: Policy {
+            last: 2,
+            ..Policy::default()
+        },
     };
     for step in newest + 1.. {
         let state = State {

@@ -63,7 +63,11 @@ fn torn_writes_end_at_sectors() {
 #[test]
 fn planned_errors() {
     let disk = FaultyDisk::new(1);
-    let client = disk.client_with(&[(0, Fault::NoSpace), (1, Fault::Io), (2, Fault::DoneButFailed)]);
+    let client = disk.client_with(&[
+        (0, Fault::NoSpace),
+        (1, Fault::Io),
+        (2, Fault::DoneButFailed),
+    ]);
     assert!(crate::storage::is_full(&client.create("x").unwrap_err()));
     client.create("x").unwrap_err();
     client.create("x").unwrap_err();

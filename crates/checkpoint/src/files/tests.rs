@@ -69,7 +69,10 @@ fn probe_names_owner_and_mode() {
     fs::write(folder.path().join("file"), "").unwrap();
     let refused = Files::open(&folder.path().join("file/root")).unwrap_err();
     let sentence = refused.to_string();
-    assert!(sentence.starts_with("cannot create the folder in `"), "{sentence}");
+    assert!(
+        sentence.starts_with("cannot create the folder in `"),
+        "{sentence}"
+    );
     assert!(sentence.contains("mode 0"), "{sentence}");
     assert!(sentence.contains("this process has uid"), "{sentence}");
 }

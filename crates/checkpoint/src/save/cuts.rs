@@ -93,7 +93,10 @@ fn start(client: &Faulty, attempt: u32, world: u32) -> Result<Session, StoreErro
                 deadline: DEADLINE,
                 ..Limits::default()
             },
-            keep: Policy { last: 2, ..Policy::default() },
+            keep: Policy {
+                last: 2,
+                ..Policy::default()
+            },
         }),
     }
 }
@@ -282,8 +285,12 @@ impl Life {
             .filter(|rank| {
                 let state = state(rank.id, step, rank.rank);
                 let deadline = rank.clock.now() + DEADLINE;
-                let written =
-                    rank.write_piece(&rank.folder(step), &state, deadline, &mut Progress::default());
+                let written = rank.write_piece(
+                    &rank.folder(step),
+                    &state,
+                    deadline,
+                    &mut Progress::default(),
+                );
                 written.is_ok()
             })
             .collect();
@@ -351,7 +358,12 @@ fn all_cuts() -> u64 {
     one_save(&whole).unwrap();
     let mut cuts = 0;
     for at in 0..whole.operations() {
-        let mut cases = vec![None, Some(Loss::All), Some(Loss::Bytes), Some(Loss::Entries)];
+        let mut cases = vec![
+            None,
+            Some(Loss::All),
+            Some(Loss::Bytes),
+            Some(Loss::Entries),
+        ];
         cases.extend([Some(Loss::Some); 16]);
         for (seed, loss) in cases.into_iter().enumerate() {
             let context = format!("operation {at}, case {seed}, {loss:?}");

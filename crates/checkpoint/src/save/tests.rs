@@ -27,7 +27,12 @@ fn state(step: u64, rank: u32, bytes: usize) -> State {
 
 fn session(client: &Faulty, attempt: u32, rank: u32, world: u32) -> Result<Session, StoreError> {
     let seed = u64::from(attempt) * 1000 + u64::from(rank);
-    let store = Store::create(Arc::new(client.clone()), ManualClock::start(), Some("run"), seed)?;
+    let store = Store::create(
+        Arc::new(client.clone()),
+        ManualClock::start(),
+        Some("run"),
+        seed,
+    )?;
     let holder = format!("holder-{attempt}");
     let id = store.fence(Some(attempt), &holder, |view| {
         let history = trainyard_core::checkpoint::lineage("run", &view.records, &view.commits());
@@ -44,7 +49,10 @@ fn session(client: &Faulty, attempt: u32, rank: u32, world: u32) -> Result<Sessi
             deadline: Duration::from_secs(60),
             ..Limits::default()
         },
-        keep: Policy { last: 2, ..Policy::default() },
+        keep: Policy {
+            last: 2,
+            ..Policy::default()
+        },
     })
 }
 
@@ -150,8 +158,13 @@ fn zombie_is_fenced_and_invisible() {
     old.save(10, &state(10, 0, 9)).unwrap();
     let folder = old.folder(20);
     let deadline = Duration::from_secs(60);
-    old.write_piece(&folder, &state(20, 0, 9), deadline, &mut Progress::default())
-        .unwrap();
+    old.write_piece(
+        &folder,
+        &state(20, 0, 9),
+        deadline,
+        &mut Progress::default(),
+    )
+    .unwrap();
     let new = session(&disk.client(), 2, 0, 1).unwrap();
     assert!(old.finish(&folder, deadline).unwrap_err().is_fenced());
     assert!(old.save(30, &state(30, 0, 9)).unwrap_err().is_fenced());
@@ -163,7 +176,8 @@ fn zombie_is_fenced_and_invisible() {
 #[test]
 fn second_start_of_an_attempt_takes_the_next_number() {
     let disk = FaultyDisk::new(1);
-    let store = |seed| Store::create(Arc::new(disk.client()), ManualClock::start(), None, seed).unwrap();
+    let store =
+        |seed| Store::create(Arc::new(disk.client()), ManualClock::start(), None, seed).unwrap();
     let (one, two) = (store(1), store(2));
     assert_eq!(one.run(), two.run());
     let first = one.fence(Some(7), "pod-a", |_| None).unwrap();
@@ -180,7 +194,10 @@ fn full_disk_prunes_and_retries_once() {
     let disk = FaultyDisk::new(1);
     let rank = session(&disk.client(), 1, 0, 1).unwrap();
     let mut keeping = rank.clone();
-    keeping.keep = Policy { last: 9, ..Policy::default() };
+    keeping.keep = Policy {
+        last: 9,
+        ..Policy::default()
+    };
     for step in 1..=4 {
         keeping.save(step, &state(step, 0, 4000)).unwrap();
     }
@@ -198,7 +215,11 @@ fn full_disk_prunes_and_retries_once() {
         "{error}"
     );
     disk.limit(None);
-    assert_eq!(load(&disk, 1).unwrap().0, 5, "the last good one is untouched");
+    assert_eq!(
+        load(&disk, 1).unwrap().0,
+        5,
+        "the last good one is untouched"
+    );
     rank.save(7, &state(7, 0, 4000)).unwrap();
 }
 
@@ -210,7 +231,10 @@ fn damaged_step_is_passed_over() {
     rank.save(2, &state(2, 0, 2000)).unwrap();
     let path = rank.folder(2).path();
     for (file, says) in [
-        ("00000.safetensors", "is damaged in chunk 1 (bytes 512 to 1023)"),
+        (
+            "00000.safetensors",
+            "is damaged in chunk 1 (bytes 512 to 1023)",
+        ),
         ("00000.piece.json", "in full"),
     ] {
         let copy = disk.copy(1);
@@ -219,7 +243,10 @@ fn damaged_step_is_passed_over() {
         let (step, memory, said) = load(&copy, 1).unwrap();
         assert_eq!(step, 1, "{file}");
         assert_eq!(memory.0[&(0, 0)], image_of(&state(1, 0, 2000)));
-        assert!(said.iter().any(|line| line.contains(says)), "{file}: {said:?}");
+        assert!(
+            said.iter().any(|line| line.contains(says)),
+            "{file}: {said:?}"
+        );
     }
     let copy = disk.copy(1);
     copy.flip(&within(&path, "COMMIT.json"), 40).unwrap();

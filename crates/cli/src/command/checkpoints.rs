@@ -10,8 +10,9 @@ use serde_json::{Value, json};
 use trainyard_checkpoint_engine::{
     Files, Store,
     clock::SystemClock,
-    remove, token,
+    remove,
     store::View,
+    token,
     verify::{Verified, verify},
 };
 use trainyard_core::checkpoint::{
@@ -50,7 +51,8 @@ fn open_store(root: &Path) -> Result<Store, Failure> {
     let cannot = || format!("cannot open the checkpoints in `{shown}`");
     let files = Files::existing(root).with_context(cannot)?;
     let seed = token::seed().context("cannot read random bytes")?;
-    let store = Store::existing(Arc::new(files), SystemClock::start(), seed).with_context(cannot)?;
+    let store =
+        Store::existing(Arc::new(files), SystemClock::start(), seed).with_context(cannot)?;
     Ok(store)
 }
 
@@ -77,9 +79,8 @@ impl Opened {
     /// The step that a number or a folder name means. Of several folders of one step the newest complete one is meant.
     fn find(&self, text: &str) -> Result<&StepLine, Failure> {
         let number = text.parse::<u64>().ok();
-        let is_meant = |line: &&StepLine| {
-            Some(line.name.step) == number || line.name.to_string() == text
-        };
+        let is_meant =
+            |line: &&StepLine| Some(line.name.step) == number || line.name.to_string() == text;
         let lines: Vec<&StepLine> = self.summary.steps.iter().filter(is_meant).collect();
         let complete = lines
             .iter()
@@ -131,7 +132,9 @@ fn ls(args: &CheckpointsLs, printer: &mut Printer) -> Result<Exit, Failure> {
     if summary.steps.is_empty() {
         printer.summary("no checkpoints");
     } else {
-        let header = ["STEP", "ATTEMPT", "STATE", "AGE", "BYTES", "RANKS", "REASON"];
+        let header = [
+            "STEP", "ATTEMPT", "STATE", "AGE", "BYTES", "RANKS", "REASON",
+        ];
         let mut rows = vec![header.map(str::to_owned).to_vec()];
         rows.extend(summary.steps.iter().map(|line| {
             let world = line.world.map(|world| world.to_string());
@@ -190,7 +193,12 @@ fn run_verify(args: &CheckpointsVerify, printer: &mut Printer) -> Result<Exit, F
     let mut results = Vec::new();
     for line in lines {
         let verified = match opened.commit(&line.name) {
-            Some(seen) => verify(&opened.store, &seen.folder, &seen.commit.document, args.deep),
+            Some(seen) => verify(
+                &opened.store,
+                &seen.folder,
+                &seen.commit.document,
+                args.deep,
+            ),
             // A save that was not finished is no fault of the store; one that was asked for by name is not intact.
             None if args.step.is_none() && line.state != StepState::Suspect => continue,
             None => {
@@ -214,7 +222,11 @@ fn run_verify(args: &CheckpointsVerify, printer: &mut Printer) -> Result<Exit, F
         printer.json(&json!({"version": 1, "deep": args.deep, "steps": steps}))?;
     } else {
         for (line, verified) in &results {
-            let state = if verified.problems.is_empty() { "intact" } else { "damaged" };
+            let state = if verified.problems.is_empty() {
+                "intact"
+            } else {
+                "damaged"
+            };
             let mut text = format!("step {} (`{}`): {state}\n", line.name.step, line.name);
             for problem in &verified.problems {
                 text.push_str(&format!("  {}", problem.why));
@@ -237,7 +249,11 @@ fn run_verify(args: &CheckpointsVerify, printer: &mut Printer) -> Result<Exit, F
             printer.summary("no committed checkpoint");
         }
     }
-    Ok(if is_intact && has_any { Exit::Done } else { Exit::Failed })
+    Ok(if is_intact && has_any {
+        Exit::Done
+    } else {
+        Exit::Failed
+    })
 }
 
 fn prune(args: &CheckpointsPrune, printer: &mut Printer) -> Result<Exit, Failure> {
@@ -264,7 +280,11 @@ fn prune(args: &CheckpointsPrune, printer: &mut Printer) -> Result<Exit, Failure
             "failures": pruned.failures,
         }))?;
     } else {
-        let verb = if args.dry_run { "would remove" } else { "removed" };
+        let verb = if args.dry_run {
+            "would remove"
+        } else {
+            "removed"
+        };
         let mut text = String::new();
         for (folder, why) in &pruned.removed {
             text.push_str(&format!("{verb} `{folder}`: {why}\n"));

@@ -63,7 +63,9 @@ pub(super) fn run(args: &CheckpointsShow, printer: &mut Printer) -> Result<Exit,
                 document["tensors"] = tensors.values().map(|entry| tensor_json(entry)).collect();
             }
             Some(name) => {
-                document["tensor"] = tensors.get(name.as_str()).map_or(Value::Null, |e| tensor_json(e));
+                document["tensor"] = tensors
+                    .get(name.as_str())
+                    .map_or(Value::Null, |e| tensor_json(e));
                 let parts = parts.iter().map(|part| {
                     json!({
                         "rank": part.rank,
@@ -83,7 +85,10 @@ pub(super) fn run(args: &CheckpointsShow, printer: &mut Printer) -> Result<Exit,
             text.push_str(&format!("  {name:<9}{value}\n"));
         };
         let why = line.why.as_ref().map(|why| format!(": {why}"));
-        put("state", format!("{}{}", line.state, why.unwrap_or_default()));
+        put(
+            "state",
+            format!("{}{}", line.state, why.unwrap_or_default()),
+        );
         put("attempt", line.name.attempt.to_string());
         put("age", age(line));
         put("bytes", words::grouped(line.bytes));
@@ -169,9 +174,16 @@ fn parts(commit: &Commit, layouts: &BTreeMap<LayoutId, Layout>, name: &str) -> V
         };
         // Coordinates come from another file than the mesh; only those that fit can be placed.
         let fits = piece.at.len() == layout.mesh.len()
-            && piece.at.iter().zip(&layout.mesh).all(|(at, axis)| *at < axis.size);
+            && piece
+                .at
+                .iter()
+                .zip(&layout.mesh)
+                .all(|(at, axis)| *at < axis.size);
         for entry in layout.tensors.iter().filter(|entry| entry.name == name) {
-            let data = piece.files.get(entry.file as usize).map_or(0, |file| file.data);
+            let data = piece
+                .files
+                .get(entry.file as usize)
+                .map_or(0, |file| file.data);
             let own = StepFile::Data {
                 rank: piece.rank,
                 file: entry.file,
