@@ -14,8 +14,11 @@
 //! - Every wanted byte is read exactly once, or the error names tensor and region.
 
 mod cadence;
+mod checks;
+mod codec;
 mod commit;
 mod folder;
+mod image;
 mod index;
 mod layout;
 mod limits;
@@ -35,8 +38,10 @@ mod words;
 mod tests;
 
 pub use cadence::{BoundBy, Cadence, Measured, TierCost, cadence, tiers_before};
+pub use codec::{Document, ManifestError, Sealed, VERSION, decode, encode, sealed};
 pub use commit::{Conflict, Gathered, commit};
 pub use folder::{FolderSeen, FolderState, commits};
+pub use image::{BOXES_KEY, DATA_ALIGNMENT, header};
 pub use index::{Index, ReshardError, Tensor, TensorFile};
 pub use layout::{Axis, Dtype, Entry, Layout, Region, Split};
 pub use limits::{
@@ -48,9 +53,8 @@ pub use lineage::{
     fenced_by, head, lineage, suspects,
 };
 pub use manifest::{
-    Commit, CommitFile, CommitPiece, CommitRef, Document, Fence, LayoutRef, ManifestError, Objects,
-    ObjectsRef, Other, Piece, PieceFile, Restored, Root, Sealed, Seconds, SharedRef, VERSION,
-    decode, encode, sealed,
+    Commit, CommitFile, CommitPiece, CommitRef, Fence, LayoutRef, Objects, ObjectsRef, Other,
+    Piece, PieceFile, Restored, Root, Seconds, SharedRef,
 };
 pub use names::{
     ATTEMPTS, AttemptFile, AttemptId, COMMIT_FILE, LATEST, LayoutId, NameError, Nonce, OBJECTS,

@@ -5,9 +5,8 @@
 use std::{collections::BTreeMap, fmt};
 
 use super::{
-    manifest::{
-        Commit, CommitFile, CommitPiece, LayoutRef, Piece, Sealed, Seconds, SharedRef, VERSION,
-    },
+    codec::{Sealed, VERSION},
+    manifest::{Commit, CommitFile, CommitPiece, LayoutRef, Piece, Seconds, SharedRef},
     names::LayoutId,
 };
 

@@ -1,10 +1,7 @@
 //! A folder of `steps/` as it was found.
 
 use super::{
-    lineage::CommitSeen,
-    manifest::{Commit, Sealed},
-    names::StepName,
-    select::PieceSeen,
+    codec::Sealed, lineage::CommitSeen, manifest::Commit, names::StepName, select::PieceSeen,
 };
 
 /// What the files of a step folder say about it.

@@ -9,7 +9,8 @@ use std::{
 };
 
 use super::{
-    manifest::{Commit, CommitRef, Fence, Restored, Sealed, VERSION},
+    codec::{Sealed, VERSION},
+    manifest::{Commit, CommitRef, Fence, Restored},
     names::{AttemptId, StepName},
 };
 

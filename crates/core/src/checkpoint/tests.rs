@@ -3,6 +3,7 @@
 mod commits;
 mod figures;
 mod files;
+mod headers;
 mod histories;
 mod large;
 mod placing;
