@@ -15,6 +15,8 @@ use std::{
 
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 
+use trainyard_core::checkpoint::{Layout, header};
+
 use crate::storage::Input;
 
 /// Memory of a fixed size behind a descriptor.
@@ -62,6 +64,29 @@ impl Arena {
         self.file.write_all_at(bytes, offset)
     }
 
+    /// Writes the header of a file of a rank to the begin of the arena; where each tensor goes follows from it.
+    ///
+    /// Fails where the layout is not one of that rank, or where the file does not fit.
+    pub fn lay_out(&self, layout: &Layout, at: &[u32], file: u32) -> io::Result<Place> {
+        let refuse = |why: String| io::Error::new(io::ErrorKind::InvalidInput, why);
+        let header = header(layout, at, file).map_err(refuse)?;
+        let data = header.len() as u64;
+        let own = layout
+            .tensors
+            .iter()
+            .filter(|entry| entry.shared.is_none() && entry.file == file);
+        let ends = own.map(|entry| entry.start.saturating_add(entry.bytes().unwrap_or(u64::MAX)));
+        let size = data.saturating_add(ends.max().unwrap_or(0));
+        if size > self.size {
+            return Err(refuse(format!(
+                "the file needs {size} bytes, and the arena has {}",
+                self.size
+            )));
+        }
+        self.write_at(0, &header)?;
+        Ok(Place { data, size })
+    }
+
     /// The first `size` bytes as the source of a save; shares the memory.
     pub fn image(&self, size: u64) -> io::Result<ArenaImage> {
         if size > self.size {
@@ -78,6 +103,15 @@ impl Arena {
             size,
         })
     }
+}
+
+/// Where a file image is in an arena.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Where tensors begin: each goes to this plus the `start` of its entry.
+    pub data: u64,
+    /// The size of the image.
+    pub size: u64,
 }
 
 impl AsFd for Arena {
@@ -109,6 +143,8 @@ impl Input for ArenaImage {
 
 #[cfg(test)]
 mod tests {
+    use trainyard_core::checkpoint::{Dtype, Entry};
+
     use super::*;
 
     #[test]
@@ -122,6 +158,44 @@ mod tests {
         assert_eq!(&read, b"tail");
         assert_eq!(image.size().unwrap(), 10_000);
         assert!(image.read_at(9_997, &mut read).is_err());
+    }
+
+    #[test]
+    fn file_image_in_an_arena() {
+        let tensor = |name: &str, start, elements| Entry {
+            name: name.into(),
+            key: None,
+            dtype: Dtype::F32,
+            shape: vec![elements],
+            local: vec![elements],
+            within: None,
+            split: Vec::new(),
+            file: 0,
+            shared: None,
+            start,
+        };
+        let layout = Layout {
+            version: 1,
+            mesh: Vec::new(),
+            tensors: vec![tensor("w", 0, 4), tensor("b", 16, 2)],
+            other: serde_json::Map::new(),
+        };
+        let arena = Arena::create(5000).unwrap();
+        let place = arena.lay_out(&layout, &[], 0).unwrap();
+        assert_eq!((place.data, place.size), (4096, 4096 + 24));
+        arena.write_at(place.data + 16, &[7; 8]).unwrap();
+        let image = arena.image(place.size).unwrap();
+        let mut bytes = vec![0; 4120];
+        image.read_at(0, &mut bytes).unwrap();
+        assert_eq!(bytes[..8], 4088_u64.to_le_bytes());
+        assert_eq!(bytes[4112..], [7; 8]);
+        let small = Arena::create(4100).unwrap();
+        let refused = small.lay_out(&layout, &[], 0).unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "the file needs 4120 bytes, and the arena has 4100"
+        );
+        assert!(arena.lay_out(&layout, &[1], 0).is_err());
     }
 
     #[test]

@@ -16,7 +16,7 @@ use trainyard_checkpoint_engine::{
     verify::{Verified, verify},
 };
 use trainyard_core::checkpoint::{
-    CommitSeen, Policy, StepLine, StepName, StepState, Summary, summary,
+    CommitSeen, FolderSeen, Policy, StepLine, StepName, StepState, Summary, summary,
 };
 
 use crate::{
@@ -95,7 +95,7 @@ impl Opened {
     fn commit(&self, name: &StepName) -> Option<CommitSeen> {
         let folders = self.view.folders.iter();
         folders
-            .filter_map(|folder| folder.commit())
+            .filter_map(FolderSeen::commit)
             .find(|seen| seen.folder == *name)
     }
 }
@@ -154,6 +154,10 @@ fn ls(args: &CheckpointsLs, printer: &mut Printer) -> Result<Exit, Failure> {
         printer.summary(&format!("note: {note}"));
     }
     Ok(Exit::Done)
+}
+
+fn put(text: &mut String, part: &str) {
+    text.push_str(part);
 }
 
 fn age(line: &StepLine) -> String {
@@ -229,19 +233,19 @@ fn run_verify(args: &CheckpointsVerify, printer: &mut Printer) -> Result<Exit, F
             };
             let mut text = format!("step {} (`{}`): {state}\n", line.name.step, line.name);
             for problem in &verified.problems {
-                text.push_str(&format!("  {}", problem.why));
+                put(&mut text, &format!("  {}", problem.why));
                 if !problem.tensors.is_empty() {
                     let names: Vec<String> = problem
                         .tensors
                         .iter()
                         .map(|name| format!("`{name}`"))
                         .collect();
-                    text.push_str(&format!("; tensors {}", names.join(", ")));
+                    put(&mut text, &format!("; tensors {}", names.join(", ")));
                 }
                 text.push('\n');
             }
             for name in &verified.surplus {
-                text.push_str(&format!("  note: `{name}` is not part of the checkpoint\n"));
+                put(&mut text, &format!("  note: `{name}` is not part of the checkpoint\n"));
             }
             printer.data(text.as_bytes())?;
         }
@@ -287,11 +291,11 @@ fn prune(args: &CheckpointsPrune, printer: &mut Printer) -> Result<Exit, Failure
         };
         let mut text = String::new();
         for (folder, why) in &pruned.removed {
-            text.push_str(&format!("{verb} `{folder}`: {why}\n"));
+            put(&mut text, &format!("{verb} `{folder}`: {why}\n"));
         }
         for (folder, reasons) in &pruned.kept {
             let reasons: Vec<String> = reasons.iter().map(ToString::to_string).collect();
-            text.push_str(&format!("kept `{folder}`: {}\n", reasons.join(", ")));
+            put(&mut text, &format!("kept `{folder}`: {}\n", reasons.join(", ")));
         }
         printer.data(text.as_bytes())?;
         for failure in &pruned.failures {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use trainyard_checkpoint_engine::verify::read_layout;
 use trainyard_core::checkpoint::{Commit, Entry, Layout, LayoutId, StepFile, StepState};
 
-use super::{Opened, age, line_json, open};
+use super::{Opened, age, line_json, open, put};
 use crate::{
     args::{CheckpointsShow, Format},
     failure::{Exit, Failure},
@@ -81,23 +81,20 @@ pub(super) fn run(args: &CheckpointsShow, printer: &mut Printer) -> Result<Exit,
         printer.json(&document)?;
     } else {
         let mut text = format!("step {} (`{}`)\n", line.name.step, line.name);
-        let mut put = |name: &str, value: String| {
-            text.push_str(&format!("  {name:<9}{value}\n"));
+        let mut field = |name: &str, value: &str| {
+            put(&mut text, &format!("  {name:<9}{value}\n"));
         };
         let why = line.why.as_ref().map(|why| format!(": {why}"));
-        put(
-            "state",
-            format!("{}{}", line.state, why.unwrap_or_default()),
-        );
-        put("attempt", line.name.attempt.to_string());
-        put("age", age(line));
-        put("bytes", words::grouped(line.bytes));
+        field("state", &format!("{}{}", line.state, why.unwrap_or_default()));
+        field("attempt", &line.name.attempt.to_string());
+        field("age", &age(line));
+        field("bytes", &words::grouped(line.bytes));
         if let Some(commit) = &commit {
-            put("ranks", commit.world.to_string());
-            put("write", format!("{:.1} s", commit.seconds.write));
+            field("ranks", &commit.world.to_string());
+            field("write", &format!("{:.1} s", commit.seconds.write));
         }
         for problem in &problems {
-            put("problem", problem.clone());
+            field("problem", problem);
         }
         if args.tensor.is_some() {
             let header = ["RANK", "FILE", "FIRST BYTE", "BYTES", "REGION"];
@@ -124,7 +121,7 @@ pub(super) fn run(args: &CheckpointsShow, printer: &mut Printer) -> Result<Exit,
             }));
             text.push_str(&columns(&rows));
             if let Some(more) = tensors.len().checked_sub(LISTED).filter(|more| *more > 0) {
-                text.push_str(&format!("and {more} more; `--format json` lists all\n"));
+                put(&mut text, &format!("and {more} more; `--format json` lists all\n"));
             }
         }
         printer.data(text.as_bytes())?;
