@@ -19,6 +19,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "trainyard-agent",
         &["trainyard-core", "trainyard-probe", "trainyard-stacks"],
     ),
+    ("trainyard-checkpoint-engine", &["trainyard-core"]),
     ("trainyard-sim", &["trainyard-core"]),
     (
         "trainyard-host",
@@ -32,6 +33,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "trainyard",
         &[
             "trainyard-agent",
+            "trainyard-checkpoint-engine",
             "trainyard-core",
             "trainyard-sim",
             "trainyard-host",
@@ -389,6 +391,8 @@ mod tests {
                 "xtask" => "xtask".to_owned(),
                 "trainyard" => "crates/cli".to_owned(),
                 "trainyard-tools" => "tools/programs".to_owned(),
+                // The package `trainyard-checkpoint` is that for Python.
+                "trainyard-checkpoint-engine" => "crates/checkpoint".to_owned(),
                 name => name.replace("trainyard-", "crates/"),
             };
             assert!(members.contains(&format!("\"{folder}\"")), "{name}");

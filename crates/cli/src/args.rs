@@ -4,6 +4,7 @@
 //! [`crate::command`] runs them.
 
 mod change;
+mod checkpoints;
 mod doctor;
 mod fabric;
 mod inspect;
@@ -30,6 +31,10 @@ use trainyard_core::spec::Role;
 
 pub(crate) use self::{
     change::{Delete, Restart, Resume, Suspend},
+    checkpoints::{
+        Checkpoints, CheckpointsCommand, CheckpointsLs, CheckpointsPrune, CheckpointsShow,
+        CheckpointsVerify,
+    },
     doctor::Doctor,
     fabric::Fabric,
     inspect::{Debug, Exec, Stacks},
@@ -137,6 +142,7 @@ pub(crate) enum Command {
     Preflight(Preflight),
     Plan(Box<Plan>),
     Simulate(Box<Simulate>),
+    Checkpoints(Checkpoints),
     Operator(Box<Operator>),
     Completions(Completions),
     Man(Man),

@@ -2,6 +2,7 @@
 
 mod attach;
 mod change;
+mod checkpoints;
 mod completions;
 mod debug;
 mod doctor;
@@ -74,6 +75,7 @@ pub(crate) fn run(
         Command::Preflight(args) => preflight::run(&args, printer),
         Command::Plan(args) => plan::run(&args, printer),
         Command::Simulate(args) => simulate::run(&args, printer),
+        Command::Checkpoints(args) => checkpoints::run(&args, printer),
         Command::Operator(args) => operator::run(*args, printer),
         Command::Completions(args) => completions::run(&args, printer),
         Command::Man(args) => man::run(&args, printer),

@@ -25,15 +25,17 @@
 //! 16. [`progress`]: from what a training program prints to its step and loss;
 //! 17. [`watch`]: from signs of life to hangs, NaN and slow ranks;
 //! 18. [`barrier`]: the restart of a gang in its pods;
-//! 19. [`quantity`] and [`resources`]: Kubernetes quantities as whole numbers, and what a pod asks for; [`index_set`]: pod indices as ranges;
-//! 20. [`pod`]: what is seen of a pod and its node; [`account`]: who pays for its failure;
-//! 21. [`mutant`]: deliberate mistakes for the tests of the simulation.
+//! 19. [`checkpoint`]: which saves exist, which one is restored, which bytes are read;
+//! 20. [`quantity`] and [`resources`]: Kubernetes quantities as whole numbers, and what a pod asks for; [`index_set`]: pod indices as ranges;
+//! 21. [`pod`]: what is seen of a pod and its node; [`account`]: who pays for its failure;
+//! 22. [`mutant`]: deliberate mistakes for the tests of the simulation.
 //!
 //! Modules use each other in one direction; ARCHITECTURE.md draws it and `cargo xtask layers` checks it.
 #![forbid(unsafe_code)]
 
 pub mod account;
 pub mod barrier;
+pub mod checkpoint;
 pub mod diagnose;
 pub mod explain;
 pub mod fabric;

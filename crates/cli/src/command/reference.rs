@@ -41,6 +41,10 @@ fn cli() -> String {
     {
         let name = format!("trainyard {}", command.get_name());
         section(&mut page, command, &name);
+        for nested in command.get_subcommands_mut() {
+            let name = format!("{name} {}", nested.get_name());
+            section(&mut page, nested, &name);
+        }
     }
     page
 }

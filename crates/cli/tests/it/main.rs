@@ -9,6 +9,7 @@ mod agent;
 mod agreement;
 mod bad_input;
 mod call;
+mod checkpoints;
 mod control;
 mod detached;
 mod doctor;

@@ -1,0 +1,28 @@
+//! The engine of checkpoints: files, threads and time around the decisions of `trainyard_core::checkpoint`.
+//!
+//! A step is visible only through its commit, a file is published under its final name only once its bytes are durable, and no
+//! name is used twice. What a save survives is tested against [`faulty`], which fails below this crate's own code.
+#![forbid(unsafe_code)]
+
+pub mod arena;
+pub mod buffer;
+pub mod clock;
+pub mod faulty;
+pub mod files;
+pub mod load;
+mod publish;
+pub mod remove;
+pub mod save;
+pub mod storage;
+pub mod store;
+pub mod token;
+pub mod verify;
+
+pub use self::{
+    arena::Arena,
+    files::Files,
+    load::Loader,
+    save::{Saver, Session},
+    storage::Storage,
+    store::Store,
+};

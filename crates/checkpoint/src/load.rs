@@ -1,0 +1,387 @@
+//! Restoring: choose, read with checksums, fall back to the next source and then to the next step.
+
+use std::{collections::BTreeMap, io, sync::Arc};
+
+use trainyard_core::checkpoint::{
+    Choice, Commit, CommitPiece, CommitRef, Crc32c, Objects, Passed, Piece, PieceFile, Sealed,
+    Selection, StepFile, StepName, Tier, TierView, Wanted, lineage, select, suspects,
+};
+
+use crate::{
+    buffer::Aligned,
+    storage::{Storage, within},
+    store::{Store, StoreError},
+};
+
+/// One place that has checkpoints of the run.
+#[derive(Clone, Debug)]
+pub struct TierStore {
+    /// What kind of place.
+    pub tier: Tier,
+    /// The node, or a name for people.
+    pub place: String,
+    /// The store.
+    pub store: Arc<Store>,
+}
+
+/// Takes the bytes of a restore.
+pub trait Sink {
+    /// A step is about to be read; what was put before is void.
+    fn begin(&mut self, commit: &Commit) -> io::Result<()>;
+    /// Verified bytes of a file of a rank. The same place may be put twice, when a source fails midway.
+    fn put(&mut self, rank: u32, file: u32, offset: u64, bytes: &[u8]) -> io::Result<()>;
+}
+
+/// What was restored.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Loaded {
+    /// The commit.
+    pub commit: CommitRef,
+    /// Its step.
+    pub step: u64,
+    /// The small state of the ranks that were asked for, by rank.
+    pub objects: BTreeMap<u32, Objects>,
+    /// Newer commits that were passed over, with the reason.
+    pub passed: Vec<Passed>,
+    /// Sources that failed on the way, one sentence each.
+    pub failures: Vec<String>,
+}
+
+/// Why nothing was restored.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// A store could not be read at all.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The taker of the bytes failed.
+    #[error("cannot take the restored bytes: {0}")]
+    Sink(io::Error),
+}
+
+/// The ways a piece can be unusable.
+#[derive(Debug)]
+enum Failed {
+    /// This source; the next one may do.
+    Source(String),
+    /// The taker of the bytes.
+    Sink(io::Error),
+}
+
+/// Reads from some tiers.
+#[derive(Clone, Debug)]
+pub struct Loader {
+    tiers: Vec<TierStore>,
+    /// Steps that could not be read by this loader, with the reason.
+    suspects: BTreeMap<StepName, String>,
+    failures: Vec<String>,
+}
+
+impl Loader {
+    /// A loader over tiers of one run.
+    pub fn new(tiers: Vec<TierStore>) -> Result<Self, StoreError> {
+        for pair in tiers.windows(2) {
+            let (one, two) = (pair[0].store.run(), pair[1].store.run());
+            if one != two {
+                return Err(StoreError::OtherRun {
+                    found: two.to_owned(),
+                    wanted: one.to_owned(),
+                });
+            }
+        }
+        Ok(Self {
+            tiers,
+            suspects: BTreeMap::new(),
+            failures: Vec::new(),
+        })
+    }
+
+    /// A loader of one store.
+    pub fn of(store: Arc<Store>) -> Self {
+        let tier = TierStore {
+            tier: Tier::Shared,
+            place: "store".into(),
+            store,
+        };
+        Self {
+            tiers: vec![tier],
+            suspects: BTreeMap::new(),
+            failures: Vec::new(),
+        }
+    }
+
+    /// Which commit to restore.
+    ///
+    /// Pieces are looked at for the newest commit first and for older ones only if that is not enough.
+    pub fn choose(&self, wanted: &Wanted) -> Result<Selection, StoreError> {
+        let (mut records, mut commits) = (Vec::new(), Vec::new());
+        for tier in &self.tiers {
+            let view = tier.store.view()?;
+            commits.extend(view.commits());
+            records.extend(view.records);
+        }
+        let Some(first) = self.tiers.first() else {
+            return Ok(Selection::None {
+                reasons: Vec::new(),
+            });
+        };
+        let history = lineage(first.store.run(), &records, &commits);
+        let mut known = suspects(&records, &commits);
+        known.extend(self.suspects.clone());
+        let mut views: Vec<TierView> = self
+            .tiers
+            .iter()
+            .map(|tier| TierView {
+                tier: tier.tier,
+                place: tier.place.clone(),
+                pieces: BTreeMap::new(),
+            })
+            .collect();
+        let mut selection = select(&history, &views, wanted, &known);
+        for seen in history.commits.iter().rev() {
+            for (view, tier) in views.iter_mut().zip(&self.tiers) {
+                let pieces = tier.store.pieces_seen(&seen.folder, &seen.commit.document);
+                view.pieces.insert(seen.folder.clone(), pieces);
+            }
+            selection = select(&history, &views, wanted, &known);
+            if matches!(selection, Selection::Choice(_)) {
+                break;
+            }
+        }
+        Ok(selection)
+    }
+
+    /// Restores the files of some ranks of the newest commit that can be read; `None` where there is none.
+    pub fn load(
+        &mut self,
+        wanted: &Wanted,
+        ranks: &[u32],
+        sink: &mut dyn Sink,
+    ) -> Result<Option<Loaded>, LoadError> {
+        loop {
+            let Selection::Choice(choice) = self.choose(wanted)? else {
+                return Ok(None);
+            };
+            let commit = &choice.commit.commit.document;
+            sink.begin(commit).map_err(LoadError::Sink)?;
+            match self.read_choice(&choice, ranks, sink)? {
+                Ok(objects) => {
+                    return Ok(Some(Loaded {
+                        commit: choice.commit.reference(),
+                        step: commit.step,
+                        objects,
+                        passed: choice.passed,
+                        failures: std::mem::take(&mut self.failures),
+                    }));
+                }
+                Err(why) => {
+                    self.suspects.insert(choice.commit.folder.clone(), why);
+                }
+            }
+        }
+    }
+
+    /// The inner error is why the step cannot be read from any source.
+    fn read_choice(
+        &mut self,
+        choice: &Choice,
+        ranks: &[u32],
+        sink: &mut dyn Sink,
+    ) -> Result<Result<BTreeMap<u32, Objects>, String>, LoadError> {
+        let folder = &choice.commit.folder;
+        let commit = &choice.commit.commit.document;
+        let mut objects = BTreeMap::new();
+        for rank in ranks {
+            let index = *rank as usize;
+            let (Some(line), Some(sources)) = (commit.pieces.get(index), choice.sources.get(index))
+            else {
+                continue;
+            };
+            let mut last = format!("no source has the piece of rank {rank}");
+            let mut is_read = false;
+            for source in sources {
+                let tier = &self.tiers[source.view];
+                match read_piece(&tier.store, folder, line, sink) {
+                    Ok(found) => {
+                        objects.extend(found.map(|found| (*rank, found)));
+                        is_read = true;
+                        break;
+                    }
+                    Err(Failed::Sink(error)) => return Err(LoadError::Sink(error)),
+                    Err(Failed::Source(why)) => {
+                        last = format!("{} {}: {why}", tier.tier.name(), tier.place);
+                        self.failures.push(last.clone());
+                    }
+                }
+            }
+            if !is_read {
+                return Ok(Err(last));
+            }
+        }
+        Ok(Ok(objects))
+    }
+}
+
+/// Reads the files of a rank from one store.
+fn read_piece(
+    store: &Store,
+    folder: &StepName,
+    line: &CommitPiece,
+    sink: &mut dyn Sink,
+) -> Result<Option<Objects>, Failed> {
+    let piece = known_piece(store, folder, line).map_err(Failed::Source)?;
+    for (file, written) in (0..).zip(&piece.document.files) {
+        let name = data_name(folder, line.rank, file);
+        let mut refused = None;
+        let read = read_file(
+            &*store.storage,
+            &name,
+            written,
+            piece.document.chunk_bytes,
+            &mut |offset, bytes| {
+                sink.put(line.rank, file, offset, bytes).map_err(|error| {
+                    refused = Some(error);
+                    "refused".to_owned()
+                })
+            },
+        );
+        if let Some(error) = refused {
+            return Err(Failed::Sink(error));
+        }
+        read.map_err(|bad| Failed::Source(bad.to_string()))?;
+    }
+    read_objects(store, folder, line).map_err(Failed::Source)
+}
+
+/// The small state of a rank, as the commit knows it.
+pub(crate) fn read_objects(
+    store: &Store,
+    folder: &StepName,
+    line: &CommitPiece,
+) -> Result<Option<Objects>, String> {
+    let Some(wanted) = &line.objects else {
+        return Ok(None);
+    };
+    let name = within(&folder.path(), &StepFile::Objects(line.rank).to_string());
+    let found = store
+        .read::<Objects>(&name)
+        .map_err(|error| error.to_string())?
+        .ok_or_else(|| format!("`{name}` is missing"))?;
+    if found.crc32c != wanted.crc32c {
+        return Err(other_file(&name));
+    }
+    Ok(Some(found.document))
+}
+
+/// The piece that a commit means.
+pub(crate) fn known_piece(
+    store: &Store,
+    folder: &StepName,
+    line: &CommitPiece,
+) -> Result<Sealed<Piece>, String> {
+    let name = within(&folder.path(), &StepFile::Piece(line.rank).to_string());
+    let piece = store
+        .piece(folder, line.rank)
+        .map_err(|error| error.to_string())?
+        .ok_or_else(|| format!("`{name}` is missing"))?;
+    if piece.crc32c != line.crc32c {
+        return Err(other_file(&name));
+    }
+    Ok(piece)
+}
+
+pub(crate) fn other_file(name: &str) -> String {
+    format!("`{name}` is not the file that was committed: its checksum differs")
+}
+
+pub(crate) fn data_name(folder: &StepName, rank: u32, file: u32) -> String {
+    within(&folder.path(), &StepFile::Data { rank, file }.to_string())
+}
+
+/// Why a file is not what was written.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadFile {
+    /// It cannot be read.
+    #[error("`{name}`: {why}")]
+    Unreadable {
+        /// Its name.
+        name: String,
+        /// The answer of the storage.
+        why: String,
+    },
+    /// It has another size.
+    #[error("`{name}` has {found} bytes, {wanted} were written")]
+    Size {
+        /// Its name.
+        name: String,
+        /// Its size.
+        found: u64,
+        /// The size that was written.
+        wanted: u64,
+    },
+    /// Bytes of a chunk changed.
+    #[error("`{name}` is damaged in chunk {chunk} (bytes {start} to {end})")]
+    Chunk {
+        /// Its name.
+        name: String,
+        /// Which chunk, from 0.
+        chunk: u64,
+        /// Its first byte.
+        start: u64,
+        /// Its last byte.
+        end: u64,
+    },
+}
+
+/// Reads a file chunk by chunk; only bytes whose checksum is right are put.
+pub(crate) fn read_file(
+    storage: &dyn Storage,
+    name: &str,
+    written: &PieceFile,
+    chunk_bytes: u64,
+    put: &mut dyn FnMut(u64, &[u8]) -> Result<(), String>,
+) -> Result<(), BadFile> {
+    let unreadable = |why: String| BadFile::Unreadable {
+        name: name.to_owned(),
+        why,
+    };
+    let file = storage
+        .open(name)
+        .map_err(|error| unreadable(error.to_string()))?;
+    let found = file.size().map_err(|error| unreadable(error.to_string()))?;
+    if found != written.bytes {
+        return Err(BadFile::Size {
+            name: name.to_owned(),
+            found,
+            wanted: written.bytes,
+        });
+    }
+    let largest = usize::try_from(written.bytes.min(chunk_bytes)).unwrap_or(0);
+    let mut buffer = Aligned::new(largest);
+    for (chunk, sum) in (0..).zip(&written.chunks) {
+        let start = chunk * chunk_bytes;
+        let length = written.bytes.saturating_sub(start).min(chunk_bytes);
+        let part = &mut buffer[..usize::try_from(length).unwrap_or(0)];
+        file.read_at(start, part)
+            .map_err(|error| unreadable(error.to_string()))?;
+        if Crc32c::of(part) != *sum {
+            return Err(BadFile::Chunk {
+                name: name.to_owned(),
+                chunk,
+                start,
+                end: start + length.saturating_sub(1),
+            });
+        }
+        put(start, part).map_err(unreadable)?;
+    }
+    Ok(())
+}
+
+/// Whether a file has the bytes that were written.
+pub(crate) fn check_file(
+    storage: &dyn Storage,
+    name: &str,
+    written: &PieceFile,
+    chunk_bytes: u64,
+) -> Result<(), BadFile> {
+    read_file(storage, name, written, chunk_bytes, &mut |_, _| Ok(()))
+}

@@ -1,0 +1,562 @@
+//! The save of one rank: data, piece, and the commit of all ranks.
+//!
+//! The order is what makes it safe: the data is durable before its name, the names of data are durable before the piece, and all
+//! pieces are there before the commit. Every wait has a bound, and names the ranks that are missing. Pieces are found by
+//! opening known names, never by a listing.
+
+mod background;
+#[cfg(test)]
+mod cuts;
+#[cfg(test)]
+mod tests;
+
+use std::{collections::BTreeMap, io, sync::Arc, time::Duration};
+
+use serde_json::{Map, Value};
+use trainyard_core::checkpoint::{
+    AttemptId, CHUNK_BYTES, COMMIT_FILE, Commit, CommitRef, Conflict, Crc32c, Gathered, LATEST,
+    Layout, LayoutRef, Nonce, OBJECTS, Objects, ObjectsRef, Piece, PieceFile, Policy, STEPS,
+    Sealed, Seconds, StepFile, StepName, VERSION, commit, decode, sealed,
+};
+
+pub use self::background::{Closed, Counts, Save, Saver, Started};
+use crate::{
+    clock::Clock,
+    publish::{Published, unfinished, write_chunks},
+    remove,
+    storage::{Input, is_full, within},
+    store::{Store, StoreError},
+};
+
+/// Why a save did not become a commit. Training can continue; the last commit is untouched.
+#[derive(Debug, thiserror::Error)]
+pub enum SaveError {
+    /// No room, also after what may be removed was removed.
+    #[error("no room for step {step}: {needed} bytes needed, {} free: {source}", words(*free))]
+    Full {
+        /// The step.
+        step: u64,
+        /// The bytes of this rank.
+        needed: u64,
+        /// The bytes that are free, where known.
+        free: Option<u64>,
+        /// The answer of the storage.
+        source: StoreError,
+    },
+    /// The storage failed, or a higher attempt has begun ([`StoreError::Fenced`]).
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The deadline passed before all ranks had their pieces there.
+    #[error("step {step} was abandoned after {} s: no piece of {} of {world} ranks ({})", waited.as_secs(), ranks.len(), first(ranks))]
+    Missing {
+        /// The step.
+        step: u64,
+        /// The ranks without a piece.
+        ranks: Vec<u32>,
+        /// How many ranks there are.
+        world: u32,
+        /// How long this rank waited.
+        waited: Duration,
+    },
+    /// The deadline passed while this rank wrote.
+    #[error("step {step} was abandoned: its deadline passed while rank {rank} wrote")]
+    Late {
+        /// The step.
+        step: u64,
+        /// This rank.
+        rank: u32,
+    },
+    /// Pieces that are not of one save.
+    #[error("{0}")]
+    Conflict(Conflict),
+    /// A file of this save has other contents: another process saves as the same rank of the same attempt.
+    #[error("`{0}` was written by another process of this attempt")]
+    Taken(String),
+    /// The thread of the save ended without a result.
+    #[error("the thread of the save panicked")]
+    Panicked,
+}
+
+impl SaveError {
+    /// Whether a higher attempt has begun, so that this one should end.
+    pub fn is_fenced(&self) -> bool {
+        matches!(self, Self::Store(StoreError::Fenced { .. }))
+    }
+
+    fn is_full(&self) -> bool {
+        matches!(self, Self::Store(StoreError::Storage { source, .. }) if is_full(source))
+    }
+}
+
+fn words(free: Option<u64>) -> String {
+    free.map_or_else(|| "an unknown number".to_owned(), |free| free.to_string())
+}
+
+/// The first ranks of a list, for a sentence.
+fn first(ranks: &[u32]) -> String {
+    let named: Vec<String> = ranks.iter().take(8).map(ToString::to_string).collect();
+    let more = if ranks.len() > named.len() {
+        ", …"
+    } else {
+        ""
+    };
+    format!("ranks {}{more}", named.join(", "))
+}
+
+/// One file image of a rank.
+#[derive(Clone, Debug)]
+pub struct Image {
+    /// Its bytes.
+    pub source: Arc<dyn Input>,
+    /// Where its tensors begin.
+    pub data: u64,
+}
+
+/// What a rank hands over.
+#[derive(Clone, Debug, Default)]
+pub struct State {
+    /// Its safetensors files, usually one.
+    pub images: Vec<Image>,
+    /// Where its tensors are in those files.
+    pub layout: Option<Layout>,
+    /// Its coordinates in the mesh of the layout.
+    pub at: Vec<u32>,
+    /// Its small state.
+    pub objects: Option<Map<String, Value>>,
+    /// Whether all numbers are finite, where checked.
+    pub finite: Option<bool>,
+    /// Seconds that training stood still for the snapshot.
+    pub snapshot: f64,
+}
+
+impl State {
+    fn bytes(&self) -> u64 {
+        let sizes = self
+            .images
+            .iter()
+            .map(|image| image.source.size().unwrap_or(0));
+        sizes.fold(0, u64::saturating_add)
+    }
+}
+
+/// Bounds of a save.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Bytes of a chunk.
+    pub chunk_bytes: u64,
+    /// How long a save may take from its start to its commit.
+    pub deadline: Duration,
+    /// The first pause between two looks for pieces; doubled up to `longest_pause`.
+    pub first_pause: Duration,
+    /// The longest pause.
+    pub longest_pause: Duration,
+    /// How long ranks other than 0 wait for rank 0 to commit before they do it themselves.
+    pub takeover: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            chunk_bytes: CHUNK_BYTES,
+            deadline: Duration::from_mins(30),
+            first_pause: Duration::from_millis(5),
+            longest_pause: Duration::from_secs(1),
+            takeover: Duration::from_secs(30),
+        }
+    }
+}
+
+/// One rank of one attempt, which has its fence.
+#[derive(Clone, Debug)]
+pub struct Session {
+    /// Where to save.
+    pub store: Arc<Store>,
+    /// The clock.
+    pub clock: Arc<dyn Clock>,
+    /// The fenced attempt.
+    pub id: AttemptId,
+    /// This rank.
+    pub rank: u32,
+    /// How many ranks there are.
+    pub world: u32,
+    /// Bounds.
+    pub limits: Limits,
+    /// What is kept after a commit.
+    pub keep: Policy,
+}
+
+/// What a finished save is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Saved {
+    /// Its folder and the checksum of its commit.
+    pub commit: CommitRef,
+    /// Bytes of this rank.
+    pub bytes: u64,
+    /// Seconds until the data of this rank was durable.
+    pub write: f64,
+    /// Seconds from there to the commit.
+    pub wait: f64,
+    /// Folders that retention removed.
+    pub removed: Vec<StepName>,
+    /// Why retention failed, which does not concern the save.
+    pub not_removed: Option<String>,
+}
+
+/// What a rank has published of a save already; a second try continues there.
+#[derive(Debug, Default)]
+pub struct Progress {
+    files: Vec<PieceFile>,
+}
+
+impl Session {
+    /// The folder of a step. All ranks of an attempt compute the same name, and no other attempt or restart does.
+    pub fn folder(&self, step: u64) -> StepName {
+        let text = format!("{} {} {step}", self.store.run(), self.id);
+        StepName {
+            step,
+            attempt: self.id.attempt,
+            nonce: Nonce::from_random(u64::from(Crc32c::of(text.as_bytes()).0)),
+        }
+    }
+
+    /// Saves a step: returns when it is committed, durably.
+    ///
+    /// On a full disk what retention allows is removed, and the save is tried once more.
+    pub fn save(&self, step: u64, state: &State) -> Result<Saved, SaveError> {
+        let start = self.clock.now();
+        let deadline = start + self.limits.deadline;
+        let folder = self.folder(step);
+        let bytes = state.bytes();
+        let mut progress = Progress::default();
+        self.with_room(step, bytes, || {
+            self.write_piece(&folder, state, deadline, &mut progress)
+        })?;
+        let written = self.clock.now();
+        let (commit, is_mine) = self.with_room(step, bytes, || self.finish(&folder, deadline))?;
+        let wait = (self.clock.now().saturating_sub(written)).as_secs_f64();
+        let (removed, not_removed) = if is_mine {
+            self.after_commit(&folder)
+        } else {
+            (Vec::new(), None)
+        };
+        Ok(Saved {
+            commit,
+            bytes,
+            write: written.saturating_sub(start).as_secs_f64(),
+            wait,
+            removed,
+            not_removed,
+        })
+    }
+
+    /// Does something that may find the disk full: then removes what may go, and does it once more.
+    fn with_room<T>(
+        &self,
+        step: u64,
+        needed: u64,
+        mut work: impl FnMut() -> Result<T, SaveError>,
+    ) -> Result<T, SaveError> {
+        match work() {
+            Err(error) if error.is_full() => {}
+            other => return other,
+        }
+        // What cannot be removed shows in the second try.
+        drop(remove::prune(&self.store, Some(self.id), &self.keep, false));
+        match work() {
+            Err(SaveError::Store(source)) if SaveError::is_full_store(&source) => {
+                Err(SaveError::Full {
+                    step,
+                    needed,
+                    free: self.store.storage.free().ok(),
+                    source,
+                })
+            }
+            other => other,
+        }
+    }
+
+    /// Writes the data of this rank and publishes its piece.
+    pub fn write_piece(
+        &self,
+        folder: &StepName,
+        state: &State,
+        deadline: Duration,
+        progress: &mut Progress,
+    ) -> Result<Sealed<Piece>, SaveError> {
+        let start = self.clock.now();
+        let storage = &*self.store.storage;
+        let path = folder.path();
+        self.store.check_fence(self.id)?;
+        let make = |name: &str| {
+            storage
+                .make_folder(name)
+                .map_err(StoreError::storage("create", name))
+        };
+        make(&path)?;
+        storage
+            .sync_folder(STEPS)
+            .map_err(StoreError::storage("sync", STEPS))?;
+        if state.objects.is_some() {
+            make(&within(&path, OBJECTS))?;
+        }
+        for (file, image) in (0..).zip(&state.images).skip(progress.files.len()) {
+            let name = StepFile::Data {
+                rank: self.rank,
+                file,
+            };
+            let name = within(&path, &name.to_string());
+            let written = self.write_image(folder, &name, image, deadline)?;
+            progress.files.push(written);
+        }
+        storage
+            .sync_folder(&path)
+            .map_err(StoreError::storage("sync", &path))?;
+        let layout = match &state.layout {
+            Some(layout) => Some(self.publish_layout(&path, layout)?),
+            None => None,
+        };
+        let objects = match &state.objects {
+            Some(values) => Some(self.publish_objects(&path, values)?),
+            None => None,
+        };
+        let piece = Piece {
+            version: VERSION,
+            run: self.store.run().to_owned(),
+            step: folder.step,
+            attempt: self.id.attempt,
+            restart: self.id.restart,
+            nonce: folder.nonce.clone(),
+            rank: self.rank,
+            world: self.world,
+            chunk_bytes: self.limits.chunk_bytes,
+            files: progress.files.clone(),
+            layout,
+            at: state.at.clone(),
+            objects,
+            shared: Vec::new(),
+            finite: state.finite,
+            seconds: Seconds {
+                snapshot: state.snapshot,
+                write: self.clock.now().saturating_sub(start).as_secs_f64(),
+            },
+            saved_at: i64::try_from(self.clock.date()).ok(),
+            other: Map::new(),
+        };
+        self.store.check_fence(self.id)?;
+        let name = within(&path, &StepFile::Piece(self.rank).to_string());
+        let piece = sealed(piece).map_err(StoreError::manifest(&name))?;
+        match self.store.publish(&name, &piece.document)? {
+            Published::Done => Ok(piece),
+            Published::Other(_) => Err(SaveError::Taken(name)),
+        }
+    }
+
+    fn write_image(
+        &self,
+        folder: &StepName,
+        name: &str,
+        image: &Image,
+        deadline: Duration,
+    ) -> Result<PieceFile, SaveError> {
+        let storage = &*self.store.storage;
+        let temporary = unfinished(name, self.store.token());
+        let chunk_bytes = usize::try_from(self.limits.chunk_bytes).unwrap_or(1 << 24);
+        let in_time = || {
+            if self.clock.now() < deadline {
+                Ok(())
+            } else {
+                Err(io::ErrorKind::TimedOut.into())
+            }
+        };
+        let written = write_chunks(storage, &temporary, &*image.source, chunk_bytes, &in_time);
+        let chunks = match written {
+            Ok(chunks) => chunks,
+            Err(error) => {
+                // A part of a file takes room that the next try needs.
+                drop(storage.remove(&temporary));
+                if error.kind() == io::ErrorKind::TimedOut && in_time().is_err() {
+                    return Err(SaveError::Late {
+                        step: folder.step,
+                        rank: self.rank,
+                    });
+                }
+                return Err(StoreError::storage("write", name)(error).into());
+            }
+        };
+        let written = PieceFile {
+            bytes: image
+                .source
+                .size()
+                .map_err(StoreError::storage("read the image of", name))?,
+            data: image.data,
+            chunks,
+        };
+        if let Err(error) = storage.publish(&temporary, name) {
+            // It may be there all the same: then its bytes show whose it is.
+            let same = crate::load::check_file(storage, name, &written, self.limits.chunk_bytes);
+            drop(storage.remove(&temporary));
+            match same {
+                Ok(()) => {}
+                Err(_) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    return Err(SaveError::Taken(name.to_owned()));
+                }
+                Err(_) => return Err(StoreError::storage("publish", name)(error).into()),
+            }
+        }
+        Ok(written)
+    }
+
+    fn publish_layout(&self, path: &str, layout: &Layout) -> Result<LayoutRef, SaveError> {
+        let id = layout.id();
+        let name = within(path, &StepFile::Layout(id).to_string());
+        let sealed = sealed(layout.clone()).map_err(StoreError::manifest(&name))?;
+        match self.store.publish(&name, layout)? {
+            Published::Done => Ok(LayoutRef {
+                id,
+                bytes: sealed.bytes,
+                crc32c: sealed.crc32c,
+            }),
+            Published::Other(_) => Err(SaveError::Taken(name)),
+        }
+    }
+
+    fn publish_objects(
+        &self,
+        path: &str,
+        values: &Map<String, Value>,
+    ) -> Result<ObjectsRef, SaveError> {
+        let name = within(path, &StepFile::Objects(self.rank).to_string());
+        let objects = Objects {
+            version: VERSION,
+            rank: self.rank,
+            values: values.clone(),
+            other: Map::new(),
+        };
+        let sealed = sealed(objects).map_err(StoreError::manifest(&name))?;
+        match self.store.publish(&name, &sealed.document)? {
+            Published::Done => Ok(ObjectsRef {
+                bytes: sealed.bytes,
+                crc32c: sealed.crc32c,
+            }),
+            Published::Other(_) => Err(SaveError::Taken(name)),
+        }
+    }
+
+    /// Waits until the step is committed, or commits it: rank 0 at once, others when rank 0 takes too long. True if this rank did.
+    pub fn finish(
+        &self,
+        folder: &StepName,
+        deadline: Duration,
+    ) -> Result<(CommitRef, bool), SaveError> {
+        let start = self.clock.now();
+        let path = folder.path();
+        let name = within(&path, COMMIT_FILE);
+        let mut pieces: BTreeMap<u32, Sealed<Piece>> = BTreeMap::new();
+        let mut pause = self.limits.first_pause;
+        loop {
+            self.store.check_fence(self.id)?;
+            // One that cannot be read yet is being written by a storage that cannot publish at once.
+            if let Ok(Some(commit)) = self.store.read::<Commit>(&name)
+                && commit.document.folder() == *folder
+            {
+                self.sync(&path)?;
+                return Ok((reference(folder, commit.crc32c), false));
+            }
+            let now = self.clock.now();
+            let mut missing = Vec::new();
+            if self.rank == 0
+                || now.saturating_sub(start) >= self.limits.takeover
+                || now >= deadline
+            {
+                for rank in 0..self.world {
+                    if !pieces.contains_key(&rank)
+                        && let Ok(Some(piece)) = self.store.piece(folder, rank)
+                    {
+                        pieces.insert(rank, piece);
+                    }
+                }
+                let found: Vec<Sealed<Piece>> = pieces.values().cloned().collect();
+                match commit(&found, self.world) {
+                    Gathered::Commit(commit) => return self.publish_commit(folder, *commit),
+                    Gathered::Missing(ranks) => missing = ranks,
+                    Gathered::Conflict(conflict) => return Err(SaveError::Conflict(conflict)),
+                }
+            }
+            if now >= deadline {
+                return Err(SaveError::Missing {
+                    step: folder.step,
+                    ranks: missing,
+                    world: self.world,
+                    waited: now.saturating_sub(start),
+                });
+            }
+            self.clock.wait(pause.min(deadline.saturating_sub(now)));
+            pause = (pause * 2).min(self.limits.longest_pause);
+        }
+    }
+
+    fn sync(&self, path: &str) -> Result<(), StoreError> {
+        let synced = self.store.storage.sync_folder(path);
+        synced.map_err(StoreError::storage("sync", path))
+    }
+
+    fn publish_commit(
+        &self,
+        folder: &StepName,
+        commit: Commit,
+    ) -> Result<(CommitRef, bool), SaveError> {
+        let path = folder.path();
+        let name = within(&path, COMMIT_FILE);
+        // Names of pieces that others have just published must not be lost behind a commit that is not.
+        self.sync(&path)?;
+        self.store.check_fence(self.id)?;
+        let commit = sealed(commit).map_err(StoreError::manifest(&name))?;
+        match self.store.publish(&name, &commit.document)? {
+            Published::Done => Ok((reference(folder, commit.crc32c), true)),
+            Published::Other(bytes) => {
+                // Another rank saw the same pieces, so it can only differ if it is of another save.
+                match decode::<Commit>(&bytes) {
+                    Ok(other) if other.document == commit.document => {
+                        self.sync(&path)?;
+                        Ok((reference(folder, other.crc32c), false))
+                    }
+                    _ => Err(SaveError::Taken(name)),
+                }
+            }
+        }
+    }
+
+    /// The hint for people, and retention. Neither concerns the save, which is durable.
+    fn after_commit(&self, folder: &StepName) -> (Vec<StepName>, Option<String>) {
+        drop(self.write_latest(folder));
+        match remove::prune(&self.store, Some(self.id), &self.keep, false) {
+            Ok(pruned) => {
+                let removed = pruned.removed.into_iter().map(|(folder, _)| folder);
+                (removed.collect(), pruned.failures.into_iter().next())
+            }
+            Err(error) => (Vec::new(), Some(error.to_string())),
+        }
+    }
+
+    fn write_latest(&self, folder: &StepName) -> io::Result<()> {
+        let storage = &*self.store.storage;
+        let temporary = unfinished(LATEST, self.store.token());
+        let file = storage.create(&temporary)?;
+        file.write_at(0, format!("{folder}\n").as_bytes())?;
+        file.sync()?;
+        storage.rename(&temporary, LATEST)
+    }
+}
+
+impl SaveError {
+    fn is_full_store(error: &StoreError) -> bool {
+        matches!(error, StoreError::Storage { source, .. } if is_full(source))
+    }
+}
+
+fn reference(folder: &StepName, crc32c: Crc32c) -> CommitRef {
+    CommitRef {
+        folder: folder.clone(),
+        crc32c,
+    }
+}

@@ -1,0 +1,409 @@
+//! Saves that are cut at every operation, and the invariants that hold after each cut:
+//!
+//! 1. what is selected has, byte for byte, what was handed to its save;
+//! 2. its step is not older than the newest save that returned, unless that one is suspect because two attempts died restoring it;
+//! 3. no commit mixes two attempts or two saves (the bytes of each are its own);
+//! 4. the next save succeeds without help.
+
+use std::{collections::BTreeMap, sync::Arc, thread, time::Duration};
+
+use trainyard_core::checkpoint::{AttemptId, Passed, PassedWhy, Policy, Selection, Wanted};
+
+use super::{Image, Limits, Progress, Session, State};
+use crate::{
+    clock::ManualClock,
+    faulty::{Fault, Faulty, FaultyDisk, Loss},
+    load::{Loader, Sink},
+    store::{Store, StoreError},
+    token::Random,
+};
+
+/// Cuts by seed. Each is a kill or a power loss at a random operation, followed by a check of the invariants.
+const CUTS: u64 = 100_000;
+
+/// Most ranks of a scenario.
+const MAX_RANKS: u32 = 2;
+
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// What a rank hands to a save: the bytes follow from attempt, restart, step and rank, so a mix shows.
+fn image(id: AttemptId, step: u64, rank: u32) -> Vec<u8> {
+    let text = format!("{id} {step} {rank}");
+    let mut random = Random::new(u64::from(
+        trainyard_core::checkpoint::Crc32c::of(text.as_bytes()).0,
+    ));
+    let length = 8 + random.below(1200);
+    let mut bytes = Vec::new();
+    while (bytes.len() as u64) < length {
+        bytes.extend(random.draw().to_le_bytes());
+    }
+    bytes
+}
+
+fn state(id: AttemptId, step: u64, rank: u32) -> State {
+    State {
+        images: vec![Image {
+            source: Arc::new(image(id, step, rank)),
+            data: 8,
+        }],
+        ..State::default()
+    }
+}
+
+fn wanted(world: u32) -> Wanted {
+    Wanted {
+        world,
+        reshard: true,
+        ..Wanted::default()
+    }
+}
+
+/// Rank 0 opens the store and takes the record of its attempt.
+fn start(client: &Faulty, attempt: u32, world: u32) -> Result<Session, StoreError> {
+    let seed = u64::from(attempt) << 8;
+    let store = Arc::new(Store::create(
+        Arc::new(client.clone()),
+        ManualClock::start(),
+        Some("run"),
+        seed,
+    )?);
+    let loader = Loader::of(Arc::clone(&store));
+    let (mut failed, mut resumed) = (None, None);
+    let id = store.fence(Some(attempt), &format!("h{attempt}"), |_| {
+        match loader.choose(&wanted(world)) {
+            Ok(Selection::Choice(choice)) => resumed = Some(choice.commit.folder),
+            Ok(Selection::None { .. }) => resumed = None,
+            Err(error) => failed = Some(error),
+        }
+        resumed.clone()
+    })?;
+    if let Some(folder) = resumed {
+        store.restored(id, &folder)?;
+    }
+    match failed {
+        Some(error) => Err(error),
+        None => Ok(Session {
+            store,
+            clock: ManualClock::start(),
+            id,
+            rank: 0,
+            world,
+            limits: Limits {
+                chunk_bytes: 512,
+                deadline: DEADLINE,
+                ..Limits::default()
+            },
+            keep: Policy {
+                last: 2,
+                ..Policy::default()
+            },
+        }),
+    }
+}
+
+/// Another rank, which learns the pair from its launcher.
+fn join(client: &Faulty, rank: u32, first: &Session) -> Result<Session, StoreError> {
+    let seed = u64::from(first.id.attempt) << 8 | u64::from(rank);
+    let storage = Arc::new(client.clone());
+    let store = Store::create(storage, ManualClock::start(), Some("run"), seed)?;
+    Ok(Session {
+        store: Arc::new(store),
+        clock: ManualClock::start(),
+        rank,
+        ..first.clone()
+    })
+}
+
+#[derive(Default)]
+struct Memory {
+    id: Option<AttemptId>,
+    world: u32,
+    files: BTreeMap<u32, Vec<u8>>,
+}
+
+impl Sink for Memory {
+    fn begin(&mut self, commit: &trainyard_core::checkpoint::Commit) -> std::io::Result<()> {
+        self.id = Some(commit.id());
+        self.world = commit.world;
+        self.files.clear();
+        Ok(())
+    }
+
+    fn put(&mut self, rank: u32, _: u32, offset: u64, bytes: &[u8]) -> std::io::Result<()> {
+        let file = self.files.entry(rank).or_default();
+        assert_eq!(file.len() as u64, offset, "chunks come in order");
+        file.extend_from_slice(bytes);
+        Ok(())
+    }
+}
+
+/// Checks invariants 1 to 3; the selected step.
+fn check(disk: &FaultyDisk, acknowledged: Option<u64>, context: &str) -> Option<u64> {
+    let store = match Store::existing(Arc::new(disk.client()), ManualClock::start(), 0) {
+        Ok(store) => store,
+        Err(error) => {
+            assert_eq!(acknowledged, None, "{context}: {error}");
+            return None;
+        }
+    };
+    let mut memory = Memory::default();
+    let ranks: Vec<u32> = (0..MAX_RANKS).collect();
+    let mut loader = Loader::of(Arc::new(store));
+    let is_suspect = |passed: &[Passed]| {
+        passed.iter().any(|passed| {
+            let died =
+                matches!(&passed.why, PassedWhy::Suspect(why) if why.contains("attempts ended"));
+            Some(passed.folder.step) == acknowledged && died
+        })
+    };
+    let loaded = loader.load(&wanted(1), &ranks, &mut memory).unwrap();
+    let Some(loaded) = loaded else {
+        let Selection::None { reasons } = loader.choose(&wanted(1)).unwrap() else {
+            panic!("{context}: nothing is restored, although something is selected");
+        };
+        assert!(
+            acknowledged.is_none() || is_suspect(&reasons),
+            "{context}: nothing is selected, {acknowledged:?} was acknowledged, {reasons:?}"
+        );
+        return None;
+    };
+    assert!(
+        Some(loaded.step) >= acknowledged || is_suspect(&loaded.passed),
+        "{context}: step {} is selected, {acknowledged:?} was acknowledged, {:?}",
+        loaded.step,
+        loaded.passed
+    );
+    let id = memory.id.unwrap();
+    for rank in 0..memory.world {
+        assert_eq!(
+            memory.files.get(&rank),
+            Some(&image(id, loaded.step, rank)),
+            "{context}: rank {rank} of step {}",
+            loaded.step
+        );
+    }
+    Some(loaded.step)
+}
+
+/// A life of a job on one disk: attempts that are cut, one after the other.
+struct Life {
+    disk: FaultyDisk,
+    random: Random,
+    attempt: u32,
+    /// The newest step whose save returned.
+    acknowledged: Option<u64>,
+    step: u64,
+    cuts: u64,
+}
+
+impl Life {
+    fn new(seed: u64) -> Self {
+        Self {
+            disk: FaultyDisk::new(seed),
+            random: Random::new(seed),
+            attempt: 0,
+            acknowledged: None,
+            step: 0,
+            cuts: 0,
+        }
+    }
+
+    /// One attempt with its saves, of which any process may be killed.
+    fn attempt(&mut self, seed: u64) {
+        self.attempt += 1;
+        let world = 1 + u32::try_from(self.random.below(u64::from(MAX_RANKS))).unwrap();
+        self.disk.lag(self.random.one_in(2));
+        let clients: Vec<Faulty> = (0..world).map(|_| self.client()).collect();
+        let mut sessions = Vec::new();
+        if let Ok(first) = start(&clients[0], self.attempt, world) {
+            let others = (1..).zip(&clients[1..]);
+            sessions.extend(others.filter_map(|(rank, client)| join(client, rank, &first).ok()));
+            sessions.insert(0, first);
+        }
+        for _ in 0..=self.random.below(2) {
+            self.step += 1;
+            self.save(&sessions);
+        }
+        self.disk.lag(false);
+        self.cuts += self.losses(seed);
+        let power = self.random.below(6);
+        let loss = match power {
+            0 => Some(Loss::All),
+            1 => Some(Loss::Bytes),
+            2 => Some(Loss::Entries),
+            3 => Some(Loss::Some),
+            _ => None,
+        };
+        match loss {
+            Some(loss) => self.disk.power_loss(loss),
+            None => clients.iter().for_each(Faulty::kill),
+        }
+        self.cuts += 1;
+        let context = format!("seed {seed}, attempt {}, {loss:?}", self.attempt);
+        let selected = check(&self.disk, self.acknowledged, &context);
+        self.step = self.step.max(selected.unwrap_or(0));
+        self.acknowledged = self.acknowledged.min(selected);
+    }
+
+    /// What would be left if the power failed now, in many ways, each on a copy.
+    fn losses(&mut self, seed: u64) -> u64 {
+        let kinds = [Loss::All, Loss::Bytes, Loss::Entries];
+        let cases = kinds.into_iter().chain([Loss::Some; 13]);
+        let mut cuts = 0;
+        for (case, loss) in cases.enumerate() {
+            let copy = self.disk.copy(self.random.draw());
+            copy.power_loss(loss);
+            let context = format!("seed {seed}, attempt {}, loss {case}", self.attempt);
+            check(&copy, self.acknowledged, &context);
+            cuts += 1;
+        }
+        cuts
+    }
+
+    fn client(&mut self) -> Faulty {
+        let fault = match self.random.below(8) {
+            0 => None,
+            1 => Some(Fault::NoSpace),
+            2 => Some(Fault::Io),
+            3 => Some(Fault::DoneButFailed),
+            _ => Some(Fault::Kill),
+        };
+        let at = self.random.below(70);
+        let faults: Vec<(u64, Fault)> = fault.map(|fault| (at, fault)).into_iter().collect();
+        self.disk.client_with(&faults)
+    }
+
+    /// All ranks save a step, in an order that the seed decides.
+    fn save(&mut self, sessions: &[Session]) {
+        let mut alive: Vec<&Session> = sessions.iter().collect();
+        if self.random.one_in(2) {
+            alive.reverse();
+        }
+        let step = self.step;
+        let has_piece: Vec<&Session> = alive
+            .into_iter()
+            .filter(|rank| {
+                let state = state(rank.id, step, rank.rank);
+                let deadline = rank.clock.now() + DEADLINE;
+                let written = rank.write_piece(
+                    &rank.folder(step),
+                    &state,
+                    deadline,
+                    &mut Progress::default(),
+                );
+                written.is_ok()
+            })
+            .collect();
+        for rank in has_piece {
+            let deadline = rank.clock.now() + DEADLINE;
+            if let Ok((_, is_mine)) = rank.finish(&rank.folder(step), deadline) {
+                self.acknowledged = Some(step);
+                if is_mine {
+                    rank.after_commit(&rank.folder(step));
+                }
+            }
+        }
+    }
+
+    /// Invariant 4, on a copy: the next attempt saves without help.
+    fn next_save_works(&self, context: &str) {
+        let copy = self.disk.copy(1);
+        let next = self.step + 1;
+        let rank = start(&copy.client(), self.attempt + 1, 1)
+            .unwrap_or_else(|error| panic!("{context}: {error}"));
+        rank.save(next, &state(rank.id, next, 0))
+            .unwrap_or_else(|error| panic!("{context}: {error}"));
+        assert_eq!(check(&copy, Some(next), context), Some(next), "{context}");
+    }
+}
+
+/// Cuts one life after the other, until there were enough.
+fn random_lives(first_seed: u64, stride: usize, cuts: u64) -> u64 {
+    let mut done = 0;
+    for seed in (first_seed..).step_by(stride) {
+        let mut life = Life::new(seed);
+        for _ in 0..6 {
+            life.attempt(seed);
+        }
+        life.next_save_works(&format!("seed {seed}"));
+        done += life.cuts;
+        if done >= cuts {
+            return done;
+        }
+    }
+    done
+}
+
+/// A disk with two committed steps, so that the next save also removes one.
+fn base() -> FaultyDisk {
+    let disk = FaultyDisk::new(1);
+    let rank = start(&disk.client(), 1, 1).unwrap();
+    for step in 1..=2 {
+        rank.save(step, &state(rank.id, step, 0)).unwrap();
+    }
+    disk
+}
+
+/// The operations of opening a store, taking a record, one save and retention.
+fn one_save(client: &Faulty) -> Option<u64> {
+    let rank = start(client, 2, 1).ok()?;
+    rank.save(3, &state(rank.id, 3, 0)).ok()?;
+    Some(3)
+}
+
+/// Every operation, each with every kind of loss and some seeds.
+fn all_cuts() -> u64 {
+    let base = base();
+    let whole = base.copy(1).client();
+    one_save(&whole).unwrap();
+    let mut cuts = 0;
+    for at in 0..whole.operations() {
+        let mut cases = vec![
+            None,
+            Some(Loss::All),
+            Some(Loss::Bytes),
+            Some(Loss::Entries),
+        ];
+        cases.extend([Some(Loss::Some); 16]);
+        for (seed, loss) in cases.into_iter().enumerate() {
+            let context = format!("operation {at}, case {seed}, {loss:?}");
+            let disk = base.copy(seed as u64);
+            let client = disk.client_with(&[(at, Fault::Kill)]);
+            let acknowledged = one_save(&client).or(Some(2));
+            assert!(client.is_dead(), "{context}");
+            if let Some(loss) = loss {
+                disk.power_loss(loss);
+            }
+            check(&disk, acknowledged, &context);
+            let life = Life {
+                disk,
+                random: Random::new(0),
+                attempt: 2,
+                acknowledged,
+                step: 3,
+                cuts: 0,
+            };
+            life.next_save_works(&context);
+            cuts += 1;
+        }
+    }
+    cuts
+}
+
+#[test]
+fn every_cut_of_a_save_keeps_the_invariants() {
+    let cuts = all_cuts();
+    println!("{cuts} cuts at every operation");
+    assert!(cuts > 800, "{cuts}");
+}
+
+#[test]
+fn random_cuts_keep_the_invariants() {
+    let threads = 2;
+    let lives: Vec<_> = (0..threads)
+        .map(|first| thread::spawn(move || random_lives(first, 2, CUTS / threads)))
+        .collect();
+    let cuts: u64 = lives.into_iter().map(|life| life.join().unwrap()).sum();
+    println!("{cuts} cuts by seed");
+    assert!(cuts >= CUTS);
+}

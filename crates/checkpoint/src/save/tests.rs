@@ -1,0 +1,334 @@
+use std::time::Duration;
+
+use trainyard_core::checkpoint::{Selection, Wanted};
+
+use super::*;
+use crate::{
+    clock::ManualClock,
+    faulty::{Fault, Faulty, FaultyDisk},
+    load::{Loader, Sink},
+    store::Store,
+};
+
+/// A state whose bytes follow from step and rank.
+fn state(step: u64, rank: u32, bytes: usize) -> State {
+    let seed = usize::try_from(step).unwrap() * 31 + rank as usize;
+    let image: Vec<u8> = (0..bytes)
+        .map(|at| u8::try_from((seed + at * 7) % 251).unwrap())
+        .collect();
+    State {
+        images: vec![Image {
+            source: Arc::new(image),
+            data: 8,
+        }],
+        ..State::default()
+    }
+}
+
+fn session(client: &Faulty, attempt: u32, rank: u32, world: u32) -> Result<Session, StoreError> {
+    let seed = u64::from(attempt) * 1000 + u64::from(rank);
+    let store = Store::create(
+        Arc::new(client.clone()),
+        ManualClock::start(),
+        Some("run"),
+        seed,
+    )?;
+    let holder = format!("holder-{attempt}");
+    let id = store.fence(Some(attempt), &holder, |view| {
+        let history = trainyard_core::checkpoint::lineage("run", &view.records, &view.commits());
+        history.newest().map(|seen| seen.folder.clone())
+    })?;
+    Ok(Session {
+        store: Arc::new(store),
+        clock: ManualClock::start(),
+        id,
+        rank,
+        world,
+        limits: Limits {
+            chunk_bytes: 512,
+            deadline: Duration::from_secs(60),
+            ..Limits::default()
+        },
+        keep: Policy {
+            last: 2,
+            ..Policy::default()
+        },
+    })
+}
+
+#[derive(Default)]
+struct Memory(BTreeMap<(u32, u32), Vec<u8>>);
+
+impl Sink for Memory {
+    fn begin(&mut self, _: &Commit) -> io::Result<()> {
+        self.0.clear();
+        Ok(())
+    }
+
+    fn put(&mut self, rank: u32, file: u32, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let image = self.0.entry((rank, file)).or_default();
+        let end = usize::try_from(offset).unwrap() + bytes.len();
+        image.resize(end.max(image.len()), 0);
+        image[end - bytes.len()..end].copy_from_slice(bytes);
+        Ok(())
+    }
+}
+
+fn wanted(world: u32) -> Wanted {
+    Wanted {
+        world,
+        ..Wanted::default()
+    }
+}
+
+fn load(disk: &FaultyDisk, world: u32) -> Option<(u64, Memory, Vec<String>)> {
+    let store = Store::existing(Arc::new(disk.client()), ManualClock::start(), 1).unwrap();
+    let mut memory = Memory::default();
+    let ranks: Vec<u32> = (0..world).collect();
+    let loaded = Loader::of(Arc::new(store))
+        .load(&wanted(world), &ranks, &mut memory)
+        .unwrap()?;
+    let mut said = loaded.failures;
+    said.extend(loaded.passed.iter().map(ToString::to_string));
+    Some((loaded.step, memory, said))
+}
+
+fn image_of(state: &State) -> Vec<u8> {
+    let source = &state.images[0].source;
+    let mut bytes = vec![0; usize::try_from(source.size().unwrap()).unwrap()];
+    source.read_at(0, &mut bytes).unwrap();
+    bytes
+}
+
+#[test]
+fn two_ranks_commit_together() {
+    let disk = FaultyDisk::new(1);
+    disk.lag(true);
+    let (one, two) = (disk.client(), disk.client());
+    let zero = session(&one, 1, 0, 2).unwrap();
+    let other = session(&two, 1, 1, 2).unwrap();
+    let folder = zero.folder(7);
+    assert_eq!(folder, other.folder(7), "ranks agree without a word");
+    let deadline = Duration::from_secs(60);
+    let states = [state(7, 0, 1300), state(7, 1, 10)];
+    other
+        .write_piece(&folder, &states[1], deadline, &mut Progress::default())
+        .unwrap();
+    let saved = zero.save(7, &states[0]).unwrap();
+    let (seen, is_mine) = other.finish(&folder, deadline).unwrap();
+    assert_eq!(seen, saved.commit);
+    assert!(!is_mine);
+    disk.lag(false);
+    let (step, memory, _) = load(&disk, 2).unwrap();
+    assert_eq!(step, 7);
+    assert_eq!(memory.0[&(0, 0)], image_of(&states[0]));
+    assert_eq!(memory.0[&(1, 0)], image_of(&states[1]));
+}
+
+#[test]
+fn another_rank_commits_when_rank_0_is_gone() {
+    let disk = FaultyDisk::new(1);
+    let zero = session(&disk.client(), 1, 0, 2).unwrap();
+    let other = session(&disk.client(), 1, 1, 2).unwrap();
+    let folder = zero.folder(7);
+    let deadline = Duration::from_secs(60);
+    zero.write_piece(&folder, &state(7, 0, 9), deadline, &mut Progress::default())
+        .unwrap();
+    let saved = other.save(7, &state(7, 1, 9)).unwrap();
+    assert_eq!(saved.commit.folder, folder);
+    assert!(other.clock.now() >= other.limits.takeover);
+}
+
+#[test]
+fn missing_ranks_are_named() {
+    let disk = FaultyDisk::new(1);
+    let zero = session(&disk.client(), 1, 0, 4).unwrap();
+    let error = zero.save(7, &state(7, 0, 9)).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "step 7 was abandoned after 60 s: no piece of 3 of 4 ranks (ranks 1, 2, 3)"
+    );
+    assert!(load(&disk, 4).is_none());
+}
+
+#[test]
+fn zombie_is_fenced_and_invisible() {
+    let disk = FaultyDisk::new(1);
+    let old = session(&disk.client(), 1, 0, 1).unwrap();
+    old.save(10, &state(10, 0, 9)).unwrap();
+    let folder = old.folder(20);
+    let deadline = Duration::from_secs(60);
+    old.write_piece(
+        &folder,
+        &state(20, 0, 9),
+        deadline,
+        &mut Progress::default(),
+    )
+    .unwrap();
+    let new = session(&disk.client(), 2, 0, 1).unwrap();
+    assert!(old.finish(&folder, deadline).unwrap_err().is_fenced());
+    assert!(old.save(30, &state(30, 0, 9)).unwrap_err().is_fenced());
+    assert_eq!(load(&disk, 1).unwrap().0, 10);
+    new.save(11, &state(11, 0, 9)).unwrap();
+    assert_eq!(load(&disk, 1).unwrap().0, 11);
+}
+
+#[test]
+fn second_start_of_an_attempt_takes_the_next_number() {
+    let disk = FaultyDisk::new(1);
+    let store =
+        |seed| Store::create(Arc::new(disk.client()), ManualClock::start(), None, seed).unwrap();
+    let (one, two) = (store(1), store(2));
+    assert_eq!(one.run(), two.run());
+    let first = one.fence(Some(7), "pod-a", |_| None).unwrap();
+    let again = one.fence(Some(7), "pod-a", |_| None).unwrap();
+    let second = two.fence(Some(7), "pod-b", |_| None).unwrap();
+    assert_eq!(first, again);
+    assert_eq!(second.to_string(), "7.1");
+    assert!(one.check_fence(first).is_err());
+    assert!(one.fence(Some(6), "pod-c", |_| None).is_err());
+}
+
+#[test]
+fn full_disk_prunes_and_retries_once() {
+    let disk = FaultyDisk::new(1);
+    let rank = session(&disk.client(), 1, 0, 1).unwrap();
+    let mut keeping = rank.clone();
+    keeping.keep = Policy {
+        last: 9,
+        ..Policy::default()
+    };
+    for step in 1..=4 {
+        keeping.save(step, &state(step, 0, 4000)).unwrap();
+    }
+    // Four images and their JSON files fit, and some of a fifth.
+    disk.limit(Some(5 * 4000));
+    let saved = rank.save(5, &state(5, 0, 4000)).unwrap();
+    assert_eq!(saved.commit.folder.step, 5);
+    assert_eq!(load(&disk, 1).unwrap().0, 5);
+    disk.limit(Some(1));
+    let error = rank.save(6, &state(6, 0, 4000)).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .starts_with("no room for step 6: 4000 bytes needed, 0 free: "),
+        "{error}"
+    );
+    disk.limit(None);
+    assert_eq!(
+        load(&disk, 1).unwrap().0,
+        5,
+        "the last good one is untouched"
+    );
+    rank.save(7, &state(7, 0, 4000)).unwrap();
+}
+
+#[test]
+fn damaged_step_is_passed_over() {
+    let disk = FaultyDisk::new(1);
+    let rank = session(&disk.client(), 1, 0, 1).unwrap();
+    rank.save(1, &state(1, 0, 2000)).unwrap();
+    rank.save(2, &state(2, 0, 2000)).unwrap();
+    let path = rank.folder(2).path();
+    for (file, says) in [
+        (
+            "00000.safetensors",
+            "is damaged in chunk 1 (bytes 512 to 1023)",
+        ),
+        ("00000.piece.json", "in full"),
+    ] {
+        let copy = disk.copy(1);
+        let at = if file.ends_with("json") { 40 } else { 600 };
+        copy.flip(&within(&path, file), at).unwrap();
+        let (step, memory, said) = load(&copy, 1).unwrap();
+        assert_eq!(step, 1, "{file}");
+        assert_eq!(memory.0[&(0, 0)], image_of(&state(1, 0, 2000)));
+        assert!(
+            said.iter().any(|line| line.contains(says)),
+            "{file}: {said:?}"
+        );
+    }
+    let copy = disk.copy(1);
+    copy.flip(&within(&path, "COMMIT.json"), 40).unwrap();
+    assert_eq!(load(&copy, 1).unwrap().0, 1);
+    let copy = disk.copy(1);
+    copy.flip("latest", 3).unwrap();
+    assert_eq!(load(&copy, 1).unwrap().0, 2, "`latest` is only a hint");
+}
+
+#[test]
+fn hanging_storage_never_blocks_close() {
+    let disk = FaultyDisk::new(1);
+    let quick = session(&disk.client(), 1, 0, 1).unwrap();
+    let operations = {
+        let copy = disk.copy(1);
+        let client = copy.client();
+        session(&client, 1, 0, 1).unwrap();
+        client.operations()
+    };
+    let client = disk.client_with(&[(operations + 3, Fault::Hang)]);
+    let hanging = session(&client, 1, 0, 1).unwrap();
+    assert_eq!(quick.id, hanging.id);
+    let saver = Saver::new(hanging);
+    let Started::Save(save) = saver.save(1, state(1, 0, 2000)) else {
+        unreachable!("nothing is in flight");
+    };
+    assert!(matches!(
+        saver.save(2, state(2, 0, 2000)),
+        Started::Skipped { busy: 1 }
+    ));
+    assert_eq!(
+        saver.close(Duration::from_millis(20)),
+        Closed::Unfinished { step: 1 }
+    );
+    assert!(save.committed(Duration::ZERO).is_none());
+    disk.release();
+    assert_eq!(saver.close(Duration::from_secs(60)), Closed::Finished);
+    assert!(save.committed(Duration::ZERO).unwrap().is_err());
+    let Started::Save(next) = saver.save(3, state(3, 0, 2000)) else {
+        unreachable!("the slot is free again");
+    };
+    next.committed(Duration::from_secs(60)).unwrap().unwrap();
+    let counts = saver.counts();
+    assert_eq!((counts.committed, counts.failed, counts.skipped), (1, 1, 1));
+}
+
+#[test]
+fn publish_that_answers_an_error_although_done() {
+    let mut tried = 0;
+    let operations = {
+        let disk = FaultyDisk::new(1);
+        let client = disk.client();
+        let rank = session(&client, 1, 0, 1).unwrap();
+        let before = client.operations();
+        rank.save(1, &state(1, 0, 2000)).unwrap();
+        before..client.operations()
+    };
+    for at in operations {
+        for fault in [Fault::DoneButFailed, Fault::DoneButExists, Fault::Io] {
+            let disk = FaultyDisk::new(1);
+            let client = disk.client_with(&[(at, fault)]);
+            let rank = session(&client, 1, 0, 1).unwrap();
+            let saved = rank.save(1, &state(1, 0, 2000));
+            tried += 1;
+            if let Ok(saved) = saved {
+                assert_eq!(saved.commit.folder.step, 1);
+                let (step, memory, _) = load(&disk, 1).unwrap();
+                assert_eq!(step, 1, "{at} {fault:?}");
+                assert_eq!(memory.0[&(0, 0)], image_of(&state(1, 0, 2000)));
+            }
+            rank.save(2, &state(2, 0, 700)).unwrap();
+            assert_eq!(load(&disk, 1).unwrap().0, 2, "{at} {fault:?}");
+        }
+    }
+    assert!(tried > 50, "{tried}");
+}
+
+#[test]
+fn selection_without_commits() {
+    let disk = FaultyDisk::new(1);
+    session(&disk.client(), 1, 0, 1).unwrap();
+    let store = Store::existing(Arc::new(disk.client()), ManualClock::start(), 1).unwrap();
+    let selection = Loader::of(Arc::new(store)).choose(&wanted(1)).unwrap();
+    assert!(matches!(selection, Selection::None { reasons } if reasons.is_empty()));
+}

@@ -1,0 +1,458 @@
+//! A root with checkpoints: opened, and seen as the values that `trainyard_core::checkpoint` decides on.
+
+use std::{
+    io,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use trainyard_core::checkpoint::{
+    ATTEMPTS, AttemptFile, AttemptId, COMMIT_FILE, Claim, Commit, CommitSeen, Document, Fence,
+    FolderSeen, FolderState, LATEST, ManifestError, OBJECTS, Piece, PieceSeen, REMOVED_FILE,
+    ROOT_FILE, RecordSeen, Restored, Root, STEPS, Sealed, StepFile, StepName, VERSION, claim,
+    commits, decode, encode, fenced_by, lineage,
+};
+
+use crate::{
+    clock::Clock,
+    publish::{Published, is_unfinished, publish},
+    storage::{Kind, Shared, Stat, read_small, within},
+    token::Random,
+};
+
+/// How often a record is taken by exclusive create until an attempt gives up: each failure means that another one began.
+const CLAIM_RETRIES: usize = 16;
+
+/// Why a root cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The storage answered an error.
+    #[error("cannot {action} `{name}`: {source}")]
+    Storage {
+        /// What was tried.
+        action: &'static str,
+        /// On which name, relative to the root.
+        name: String,
+        /// The answer.
+        source: io::Error,
+    },
+    /// A file that must be readable is not.
+    #[error("`{name}`: {source}")]
+    Manifest {
+        /// Its name, relative to the root.
+        name: String,
+        /// What is wrong with it.
+        source: ManifestError,
+    },
+    /// No store.
+    #[error("the folder is not a checkpoint store: it has no `trainyard.json`")]
+    NotAStore,
+    /// A store of another run.
+    #[error("the checkpoints are of run `{found}`, and this is run `{wanted}`")]
+    OtherRun {
+        /// Whose it is.
+        found: String,
+        /// Who asks.
+        wanted: String,
+    },
+    /// A higher attempt has begun.
+    #[error("fenced: attempt {by} has begun, and this is attempt {mine}")]
+    Fenced {
+        /// This attempt.
+        mine: AttemptId,
+        /// The higher one.
+        by: AttemptId,
+    },
+    /// Others took every record that this attempt tried.
+    #[error(
+        "no record could be taken in {CLAIM_RETRIES} tries; another attempt begins at the same time"
+    )]
+    Contended,
+}
+
+impl StoreError {
+    pub(crate) fn storage(action: &'static str, name: &str) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Storage {
+            action,
+            name: name.to_owned(),
+            source,
+        }
+    }
+
+    pub(crate) fn manifest(name: &str) -> impl FnOnce(ManifestError) -> Self {
+        move |source| Self::Manifest {
+            name: name.to_owned(),
+            source,
+        }
+    }
+}
+
+/// What is below a root.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct View {
+    /// The records of attempts.
+    pub records: Vec<RecordSeen>,
+    /// The folders of `steps/`, by name; without pieces and sizes unless they were asked for.
+    pub folders: Vec<FolderSeen>,
+    /// Names that are not ours. They are reported and never touched.
+    pub foreign: Vec<String>,
+}
+
+impl View {
+    /// The commits that could be read.
+    pub fn commits(&self) -> Vec<CommitSeen> {
+        commits(&self.folders)
+    }
+}
+
+/// A root of one run.
+#[derive(Debug)]
+pub struct Store {
+    pub(crate) storage: Shared,
+    clock: Arc<dyn Clock>,
+    run: String,
+    tokens: Mutex<Random>,
+}
+
+impl Store {
+    /// Opens a root for saving; creates what is missing. `seed` makes names unique and must be random outside of tests.
+    ///
+    /// Where `run` is given, a root of another run is refused.
+    pub fn create(
+        storage: Shared,
+        clock: Arc<dyn Clock>,
+        run: Option<&str>,
+        seed: u64,
+    ) -> Result<Self, StoreError> {
+        let mut random = Random::new(seed);
+        for folder in [ATTEMPTS, STEPS] {
+            storage
+                .make_folder(folder)
+                .map_err(StoreError::storage("create", folder))?;
+        }
+        // Another process may have created them and been killed before they were durable.
+        storage
+            .sync_folder("")
+            .map_err(StoreError::storage("sync", "."))?;
+        let root = match read_root(&storage) {
+            Err(StoreError::NotAStore) => {
+                let fresh = Root {
+                    version: VERSION,
+                    run: run.map_or_else(|| format!("{:016x}", random.draw()), str::to_owned),
+                    other: serde_json::Map::new(),
+                };
+                let bytes = encode(&fresh).map_err(StoreError::manifest(ROOT_FILE))?;
+                let published = publish(&*storage, &*clock, ROOT_FILE, &bytes, random.draw());
+                match published.map_err(StoreError::storage("create", ROOT_FILE))? {
+                    Published::Done => fresh,
+                    Published::Other(_) => read_root(&storage)?,
+                }
+            }
+            other => other?,
+        };
+        if let Some(wanted) = run
+            && root.run != wanted
+        {
+            return Err(StoreError::OtherRun {
+                found: root.run,
+                wanted: wanted.to_owned(),
+            });
+        }
+        Ok(Self {
+            storage,
+            clock,
+            run: root.run,
+            tokens: Mutex::new(random),
+        })
+    }
+
+    /// Opens a root that exists, for reading and removing.
+    pub fn existing(storage: Shared, clock: Arc<dyn Clock>, seed: u64) -> Result<Self, StoreError> {
+        let root = read_root(&storage)?;
+        Ok(Self {
+            storage,
+            clock,
+            run: root.run,
+            tokens: Mutex::new(Random::new(seed)),
+        })
+    }
+
+    /// The id of the run.
+    pub fn run(&self) -> &str {
+        &self.run
+    }
+
+    pub(crate) fn token(&self) -> u64 {
+        let mut tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
+        tokens.draw()
+    }
+
+    /// Publishes a document durably; `Other` where the name has other contents.
+    pub(crate) fn publish<D: Document>(
+        &self,
+        name: &str,
+        document: &D,
+    ) -> Result<Published, StoreError> {
+        let bytes = encode(document).map_err(StoreError::manifest(name))?;
+        publish(&*self.storage, &*self.clock, name, &bytes, self.token())
+            .map_err(StoreError::storage("publish", name))
+    }
+
+    /// Reads a document; `None` where there is no such file.
+    pub fn read<D: Document>(&self, name: &str) -> Result<Option<Sealed<D>>, StoreError> {
+        match read_small(&*self.storage, name, D::MAX_BYTES as u64) {
+            Ok(bytes) => {
+                let document = decode(&bytes).map_err(StoreError::manifest(name))?;
+                Ok(Some(document))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(StoreError::storage("read", name)(error)),
+        }
+    }
+
+    /// Everything below the root but the pieces.
+    pub fn view(&self) -> Result<View, StoreError> {
+        let mut view = View::default();
+        view.records = self.records(&mut view.foreign)?;
+        let entries = self
+            .storage
+            .list(STEPS)
+            .map_err(StoreError::storage("list", STEPS))?;
+        for entry in entries {
+            match entry.name.parse::<StepName>() {
+                Ok(step) if entry.kind == Kind::Folder => {
+                    view.folders.push(self.folder(&step));
+                }
+                _ => view.foreign.push(within(STEPS, &entry.name)),
+            }
+        }
+        // A listing may lag behind a commit that another node published. The hint names one more folder to open; what counts
+        // is the commit in it.
+        if let Some(step) = self.latest()
+            && !view
+                .folders
+                .iter()
+                .any(|known| known.name().as_ref() == Some(&step))
+        {
+            let folder = self.folder(&step);
+            if folder.commit().is_some() {
+                view.folders.push(folder);
+            }
+        }
+        view.folders.sort_by_key(FolderSeen::name);
+        Ok(view)
+    }
+
+    /// The same with the pieces and sizes of every folder, which takes a look at every file.
+    pub fn whole_view(&self) -> Result<View, StoreError> {
+        let mut view = self.view()?;
+        for folder in &mut view.folders {
+            let Some(name) = folder.name() else { continue };
+            folder.bytes = self.bytes_of(&name);
+            folder.pieces = Some(match &folder.state {
+                FolderState::Committed(commit) => self.pieces_seen(&name, &commit.document),
+                _ => self.pieces_listed(&name),
+            });
+        }
+        Ok(view)
+    }
+
+    /// What `latest` names.
+    fn latest(&self) -> Option<StepName> {
+        let bytes = read_small(&*self.storage, LATEST, 256).ok()?;
+        String::from_utf8(bytes).ok()?.trim_end().parse().ok()
+    }
+
+    fn folder(&self, step: &StepName) -> FolderSeen {
+        FolderSeen {
+            folder: step.to_string(),
+            state: self.folder_state(step),
+            other_run: None,
+            pieces: None,
+            bytes: 0,
+        }
+    }
+
+    /// The bytes of all files of a step folder.
+    fn bytes_of(&self, step: &StepName) -> u64 {
+        let path = step.path();
+        let folders = [path.clone(), within(&path, OBJECTS)];
+        let names = folders.iter().flat_map(|folder| {
+            let entries = self.storage.list(folder).unwrap_or_default();
+            let files = entries.into_iter().filter(|entry| entry.kind == Kind::File);
+            files.map(|entry| within(folder, &entry.name))
+        });
+        names
+            .filter_map(|name| self.storage.stat(&name).ok())
+            .fold(0, |sum: u64, file| sum.saturating_add(file.bytes))
+    }
+
+    /// The pieces that the files of a folder without commit show.
+    fn pieces_listed(&self, step: &StepName) -> Vec<PieceSeen> {
+        let entries = self.storage.list(&step.path()).unwrap_or_default();
+        let ranks = entries.iter().filter_map(|entry| match entry.name.parse() {
+            Ok(StepFile::Piece(rank)) => Some(rank),
+            _ => None,
+        });
+        ranks
+            .filter_map(|rank| self.piece_seen(step, rank))
+            .collect()
+    }
+
+    fn folder_state(&self, step: &StepName) -> FolderState {
+        let path = step.path();
+        match self.read::<Commit>(&within(&path, COMMIT_FILE)) {
+            Ok(Some(commit)) => FolderState::Committed(Box::new(commit)),
+            Err(error) => FolderState::Unreadable {
+                why: error.to_string(),
+            },
+            Ok(None) => match self.storage.stat(&within(&path, REMOVED_FILE)) {
+                Ok(_) => FolderState::Removed,
+                Err(_) => FolderState::Partial,
+            },
+        }
+    }
+
+    /// The records of attempts, read. Names that are not ours are added to `foreign`.
+    fn records(&self, foreign: &mut Vec<String>) -> Result<Vec<RecordSeen>, StoreError> {
+        let mut records = Vec::new();
+        let entries = self
+            .storage
+            .list(ATTEMPTS)
+            .map_err(StoreError::storage("list", ATTEMPTS))?;
+        for entry in entries {
+            let name = within(ATTEMPTS, &entry.name);
+            let Ok((id, kind)) = AttemptId::from_file(&entry.name) else {
+                if !is_unfinished(&entry.name) {
+                    foreign.push(name);
+                }
+                continue;
+            };
+            let unreadable = |why: String| RecordSeen::Unreadable { id, why };
+            records.extend(match kind {
+                AttemptFile::Record => Some(match self.read::<Fence>(&name) {
+                    Ok(Some(fence)) if fence.document.id() == id => {
+                        RecordSeen::Fence(fence.document)
+                    }
+                    Ok(Some(_)) => unreadable(format!("`{name}` is the record of another attempt")),
+                    Ok(None) => unreadable(format!("`{name}` cannot be opened")),
+                    Err(error) => unreadable(error.to_string()),
+                }),
+                AttemptFile::Restored => match self.read::<Restored>(&name) {
+                    Ok(Some(restored)) => Some(RecordSeen::Restored(restored.document)),
+                    _ => None,
+                },
+            });
+        }
+        Ok(records)
+    }
+
+    /// Fails if a higher attempt than `mine` has begun. Only names are read: a name alone fences.
+    pub fn check_fence(&self, mine: AttemptId) -> Result<(), StoreError> {
+        let entries = self
+            .storage
+            .list(ATTEMPTS)
+            .map_err(StoreError::storage("list", ATTEMPTS))?;
+        let records: Vec<RecordSeen> = entries
+            .iter()
+            .filter_map(|entry| AttemptId::from_file(&entry.name).ok())
+            .filter(|(_, kind)| *kind == AttemptFile::Record)
+            .map(|(id, _)| RecordSeen::Unreadable {
+                id,
+                why: String::new(),
+            })
+            .collect();
+        match fenced_by(mine, &records) {
+            Some(by) => Err(StoreError::Fenced { mine, by }),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes the record of an attempt: from here on, what earlier attempts commit is not seen.
+    ///
+    /// `choose` gets what is there and answers which commit the attempt resumes from.
+    pub fn fence(
+        &self,
+        attempt: Option<u32>,
+        holder: &str,
+        mut choose: impl FnMut(&View) -> Option<StepName>,
+    ) -> Result<AttemptId, StoreError> {
+        for _ in 0..CLAIM_RETRIES {
+            let view = self.view()?;
+            let id = match claim(attempt, holder, &view.records) {
+                Claim::Mine(id) => return Ok(id),
+                Claim::Fenced(by) => {
+                    let mine = AttemptId::first(attempt.unwrap_or(0));
+                    return Err(StoreError::Fenced { mine, by });
+                }
+                Claim::Take(id) => id,
+            };
+            let history = lineage(&self.run, &view.records, &view.commits());
+            let resume = choose(&view);
+            let record = history.fence(&self.run, id, holder, resume.as_ref());
+            let name = within(ATTEMPTS, &id.record_file());
+            match self.publish(&name, &record)? {
+                Published::Done => return Ok(id),
+                Published::Other(_) => {}
+            }
+        }
+        Err(StoreError::Contended)
+    }
+
+    /// Records that every rank of an attempt has restored, so that its end is not held against the step.
+    pub fn restored(&self, id: AttemptId, folder: &StepName) -> Result<(), StoreError> {
+        let document = Restored {
+            version: VERSION,
+            run: self.run.clone(),
+            attempt: id.attempt,
+            restart: id.restart,
+            folder: folder.clone(),
+            other: serde_json::Map::new(),
+        };
+        let name = within(ATTEMPTS, &id.restored_file());
+        self.publish(&name, &document).map(|_| ())
+    }
+
+    /// The piece of a rank, where it can be read.
+    pub fn piece(&self, folder: &StepName, rank: u32) -> Result<Option<Sealed<Piece>>, StoreError> {
+        let name = within(&folder.path(), &StepFile::Piece(rank).to_string());
+        self.read(&name)
+    }
+
+    /// What is there of the pieces of a commit: each with the sizes of its files as they are.
+    pub fn pieces_seen(&self, folder: &StepName, commit: &Commit) -> Vec<PieceSeen> {
+        let ranks = commit.pieces.iter().map(|line| line.rank);
+        ranks
+            .filter_map(|rank| self.piece_seen(folder, rank))
+            .collect()
+    }
+
+    fn piece_seen(&self, folder: &StepName, rank: u32) -> Option<PieceSeen> {
+        let piece = self.piece(folder, rank).ok()??;
+        let files = (0..).zip(&piece.document.files).map(|(file, _)| {
+            let name = within(&folder.path(), &StepFile::Data { rank, file }.to_string());
+            match self.storage.stat(&name) {
+                Ok(Stat {
+                    kind: Kind::File,
+                    bytes,
+                }) => bytes,
+                // Never the size of a whole file: tensors begin behind 8 bytes at least.
+                _ => 0,
+            }
+        });
+        Some(PieceSeen {
+            rank,
+            crc32c: piece.crc32c,
+            files: files.collect(),
+        })
+    }
+}
+
+fn read_root(storage: &Shared) -> Result<Root, StoreError> {
+    match read_small(&**storage, ROOT_FILE, Root::MAX_BYTES as u64) {
+        Ok(bytes) => Ok(decode::<Root>(&bytes)
+            .map_err(StoreError::manifest(ROOT_FILE))?
+            .document),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(StoreError::NotAStore),
+        Err(error) => Err(StoreError::storage("read", ROOT_FILE)(error)),
+    }
+}

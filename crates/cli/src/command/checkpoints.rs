@@ -1,0 +1,312 @@
+//! `trainyard checkpoints`: what a folder of checkpoints holds, whether it is intact, and what may be removed.
+
+mod show;
+
+use std::{collections::BTreeMap, path::Path, sync::Arc};
+
+use anyhow::Context as _;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use trainyard_checkpoint_engine::{
+    Files, Store,
+    clock::SystemClock,
+    remove,
+    store::View,
+    token,
+    verify::{Verified, verify},
+};
+use trainyard_core::checkpoint::{
+    CommitSeen, FolderSeen, Policy, StepLine, StepName, StepState, Summary, summary,
+};
+
+use crate::{
+    args::{
+        Checkpoints, CheckpointsCommand, CheckpointsLs, CheckpointsPrune, CheckpointsVerify, Format,
+    },
+    failure::{Exit, Failure},
+    printer::Printer,
+    table::columns,
+    words,
+};
+
+/// Runs the subcommand.
+pub(super) fn run(args: &Checkpoints, printer: &mut Printer) -> Result<Exit, Failure> {
+    match &args.command {
+        CheckpointsCommand::Ls(args) => ls(args, printer),
+        CheckpointsCommand::Show(args) => show::run(args, printer),
+        CheckpointsCommand::Verify(args) => run_verify(args, printer),
+        CheckpointsCommand::Prune(args) => prune(args, printer),
+    }
+}
+
+/// A folder of checkpoints as it is now.
+struct Opened {
+    store: Store,
+    view: View,
+    summary: Summary,
+}
+
+fn open_store(root: &Path) -> Result<Store, Failure> {
+    let shown = root.display();
+    let cannot = || format!("cannot open the checkpoints in `{shown}`");
+    let files = Files::existing(root).with_context(cannot)?;
+    let seed = token::seed().context("cannot read random bytes")?;
+    let store =
+        Store::existing(Arc::new(files), SystemClock::start(), seed).with_context(cannot)?;
+    Ok(store)
+}
+
+fn open(root: &Path) -> Result<Opened, Failure> {
+    let store = open_store(root)?;
+    let view = store
+        .whole_view()
+        .with_context(|| format!("cannot read the checkpoints in `{}`", root.display()))?;
+    let now = Timestamp::now().as_second();
+    let none = BTreeMap::new();
+    let mut summary = summary(store.run(), &view.records, &view.folders, &none, Some(now));
+    let foreign = view.foreign.iter();
+    summary
+        .notes
+        .extend(foreign.map(|name| format!("`{name}` is not part of a checkpoint")));
+    Ok(Opened {
+        store,
+        view,
+        summary,
+    })
+}
+
+impl Opened {
+    /// The step that a number or a folder name means. Of several folders of one step the newest complete one is meant.
+    fn find(&self, text: &str) -> Result<&StepLine, Failure> {
+        let number = text.parse::<u64>().ok();
+        let is_meant =
+            |line: &&StepLine| Some(line.name.step) == number || line.name.to_string() == text;
+        let lines: Vec<&StepLine> = self.summary.steps.iter().filter(is_meant).collect();
+        let complete = lines
+            .iter()
+            .rev()
+            .find(|line| line.state == StepState::Complete);
+        complete.or(lines.last()).copied().ok_or_else(|| {
+            Failure::new(format!("no checkpoint of step `{text}`"))
+                .hint("list the steps with `trainyard checkpoints ls ROOT`")
+        })
+    }
+
+    fn commit(&self, name: &StepName) -> Option<CommitSeen> {
+        let folders = self.view.folders.iter();
+        folders
+            .filter_map(FolderSeen::commit)
+            .find(|seen| seen.folder == *name)
+    }
+}
+
+fn line_json(line: &StepLine) -> Value {
+    json!({
+        "step": line.name.step,
+        "attempt": line.name.attempt,
+        "restart": line.restart,
+        "folder": line.name.to_string(),
+        "state": line.state.name(),
+        "why": line.why,
+        "world": line.world,
+        "bytes": line.bytes,
+        "ageSeconds": line.age,
+    })
+}
+
+fn ls(args: &CheckpointsLs, printer: &mut Printer) -> Result<Exit, Failure> {
+    let opened = open(&args.root)?;
+    let summary = &opened.summary;
+    if args.format == Format::Json {
+        printer.json(&json!({
+            "version": 1,
+            "run": summary.run,
+            "attempt": summary.attempt.map(|id| id.attempt),
+            "restart": summary.attempt.map(|id| id.restart),
+            "newest": summary.newest().map(|line| line.name.to_string()),
+            "steps": summary.steps.iter().map(line_json).collect::<Vec<_>>(),
+            "notes": summary.notes,
+        }))?;
+        return Ok(Exit::Done);
+    }
+    if summary.steps.is_empty() {
+        printer.summary("no checkpoints");
+    } else {
+        let header = [
+            "STEP", "ATTEMPT", "STATE", "AGE", "BYTES", "RANKS", "REASON",
+        ];
+        let mut rows = vec![header.map(str::to_owned).to_vec()];
+        rows.extend(summary.steps.iter().map(|line| {
+            let world = line.world.map(|world| world.to_string());
+            vec![
+                line.name.step.to_string(),
+                line.name.attempt.to_string(),
+                line.state.to_string(),
+                age(line),
+                words::grouped(line.bytes),
+                world.unwrap_or_else(|| "-".into()),
+                line.why.clone().unwrap_or_default(),
+            ]
+        }));
+        printer.data(columns(&rows).as_bytes())?;
+    }
+    for note in &summary.notes {
+        printer.summary(&format!("note: {note}"));
+    }
+    Ok(Exit::Done)
+}
+
+fn put(text: &mut String, part: &str) {
+    text.push_str(part);
+}
+
+fn age(line: &StepLine) -> String {
+    line.age.map_or_else(
+        || "unknown".into(),
+        |seconds| words::age(std::time::Duration::from_secs(seconds)),
+    )
+}
+
+fn verified_json(line: &StepLine, verified: &Verified) -> Value {
+    let problems = verified.problems.iter().map(|problem| {
+        json!({
+            "file": problem.file,
+            "chunk": problem.chunk,
+            "tensors": problem.tensors,
+            "why": problem.why,
+        })
+    });
+    json!({
+        "step": line.name.step,
+        "attempt": line.name.attempt,
+        "folder": line.name.to_string(),
+        "state": line.state.name(),
+        "intact": verified.problems.is_empty(),
+        "problems": problems.collect::<Vec<_>>(),
+        "surplus": verified.surplus,
+        "bytesRead": verified.bytes_read,
+    })
+}
+
+fn run_verify(args: &CheckpointsVerify, printer: &mut Printer) -> Result<Exit, Failure> {
+    let opened = open(&args.root)?;
+    let lines: Vec<&StepLine> = match &args.step {
+        Some(step) => vec![opened.find(step)?],
+        None => opened.summary.steps.iter().collect(),
+    };
+    let mut results = Vec::new();
+    for line in lines {
+        let verified = match opened.commit(&line.name) {
+            Some(seen) => verify(
+                &opened.store,
+                &seen.folder,
+                &seen.commit.document,
+                args.deep,
+            ),
+            // A save that was not finished is no fault of the store; one that was asked for by name is not intact.
+            None if args.step.is_none() && line.state != StepState::Suspect => continue,
+            None => {
+                let mut verified = Verified::default();
+                let why = line.why.clone().unwrap_or_else(|| "not committed".into());
+                verified.add(format!("{}/COMMIT.json", line.name.path()), why);
+                verified
+            }
+        };
+        results.push((line, verified));
+    }
+    let is_intact = results
+        .iter()
+        .all(|(_, verified)| verified.problems.is_empty());
+    let has_any = !results.is_empty();
+    if args.format == Format::Json {
+        let steps: Vec<Value> = results
+            .iter()
+            .map(|(line, verified)| verified_json(line, verified))
+            .collect();
+        printer.json(&json!({"version": 1, "deep": args.deep, "steps": steps}))?;
+    } else {
+        for (line, verified) in &results {
+            let state = if verified.problems.is_empty() {
+                "intact"
+            } else {
+                "damaged"
+            };
+            let mut text = format!("step {} (`{}`): {state}\n", line.name.step, line.name);
+            for problem in &verified.problems {
+                put(&mut text, &format!("  {}", problem.why));
+                if !problem.tensors.is_empty() {
+                    let names: Vec<String> = problem
+                        .tensors
+                        .iter()
+                        .map(|name| format!("`{name}`"))
+                        .collect();
+                    put(&mut text, &format!("; tensors {}", names.join(", ")));
+                }
+                text.push('\n');
+            }
+            for name in &verified.surplus {
+                put(&mut text, &format!("  note: `{name}` is not part of the checkpoint\n"));
+            }
+            printer.data(text.as_bytes())?;
+        }
+        if !has_any {
+            printer.summary("no committed checkpoint");
+        }
+    }
+    Ok(if is_intact && has_any {
+        Exit::Done
+    } else {
+        Exit::Failed
+    })
+}
+
+fn prune(args: &CheckpointsPrune, printer: &mut Printer) -> Result<Exit, Failure> {
+    let store = open_store(&args.root)?;
+    let policy = Policy {
+        last: args.keep,
+        ..Policy::default()
+    };
+    let pruned = remove::prune(&store, None, &policy, args.dry_run)
+        .with_context(|| format!("cannot prune the checkpoints in `{}`", args.root.display()))?;
+    if args.format == Format::Json {
+        let removed = pruned.removed.iter().map(
+            |(folder, why)| json!({"folder": folder.to_string(), "step": folder.step, "why": why.to_string()}),
+        );
+        let kept = pruned.kept.iter().map(|(folder, reasons)| {
+            let reasons: Vec<String> = reasons.iter().map(ToString::to_string).collect();
+            json!({"folder": folder, "why": reasons})
+        });
+        printer.json(&json!({
+            "version": 1,
+            "dryRun": args.dry_run,
+            "removed": removed.collect::<Vec<_>>(),
+            "kept": kept.collect::<Vec<_>>(),
+            "failures": pruned.failures,
+        }))?;
+    } else {
+        let verb = if args.dry_run {
+            "would remove"
+        } else {
+            "removed"
+        };
+        let mut text = String::new();
+        for (folder, why) in &pruned.removed {
+            put(&mut text, &format!("{verb} `{folder}`: {why}\n"));
+        }
+        for (folder, reasons) in &pruned.kept {
+            let reasons: Vec<String> = reasons.iter().map(ToString::to_string).collect();
+            put(&mut text, &format!("kept `{folder}`: {}\n", reasons.join(", ")));
+        }
+        printer.data(text.as_bytes())?;
+        for failure in &pruned.failures {
+            printer.message(&format!("error: {failure}\n"));
+        }
+        let count = words::counted(pruned.removed.len() as u64, "folder");
+        printer.summary(&format!("{verb} {count}, kept {}", pruned.kept.len()));
+    }
+    Ok(if pruned.failures.is_empty() {
+        Exit::Done
+    } else {
+        Exit::Failed
+    })
+}

@@ -1,0 +1,322 @@
+//! `checkpoints ls|show|verify|prune` on real folders: intact, truncated, flipped, foreign, of another run, of a newer version.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use serde_json::Value;
+use trainyard_checkpoint_engine::{
+    Files, Session, Store,
+    clock::SystemClock,
+    save::{Image, Limits, State},
+};
+use trainyard_core::checkpoint::{Dtype, Entry, Layout, Policy, seal};
+
+use crate::call::{Call, Outcome};
+
+/// A store with a few steps, and where it is.
+struct Fixture {
+    call: Call,
+    session: Session,
+}
+
+const HEADER: u64 = 4096;
+
+/// Two tensors in chunks of 4,096 bytes: `w` is in chunk 1, `b` in chunk 2.
+fn state(step: u64) -> State {
+    let tensor = |name: &str, start, elements| Entry {
+        name: name.into(),
+        key: None,
+        dtype: Dtype::F32,
+        shape: vec![elements],
+        local: vec![elements],
+        within: None,
+        split: Vec::new(),
+        file: 0,
+        shared: None,
+        start,
+    };
+    let fill = u8::try_from(step).unwrap();
+    State {
+        images: vec![Image {
+            source: Arc::new(vec![fill; 4096 * 2 + 100]),
+            data: HEADER,
+        }],
+        layout: Some(Layout {
+            version: 1,
+            mesh: Vec::new(),
+            tensors: vec![tensor("w", 0, 1024), tensor("b", 4096, 25)],
+            other: serde_json::Map::new(),
+        }),
+        objects: Some(serde_json::Map::from_iter([("seed".to_owned(), 7.into())])),
+        ..State::default()
+    }
+}
+
+impl Fixture {
+    /// A store with these steps.
+    fn new(steps: &[u64]) -> Self {
+        let call = Call::new(&[]);
+        let files = Files::open(&call.folder().join("root")).unwrap();
+        let clock = SystemClock::start();
+        let store = Store::create(Arc::new(files), Arc::clone(&clock), Some("run-1"), 1).unwrap();
+        let id = store.fence(Some(1), "test", |_| None).unwrap();
+        let session = Session {
+            store: Arc::new(store),
+            clock,
+            id,
+            rank: 0,
+            world: 1,
+            limits: Limits {
+                chunk_bytes: 4096,
+                ..Limits::default()
+            },
+            keep: Policy {
+                last: 9,
+                ..Policy::default()
+            },
+        };
+        for step in steps {
+            session.save(*step, &state(*step)).unwrap();
+        }
+        Self { call, session }
+    }
+
+    fn folder(&self, step: u64) -> PathBuf {
+        let path = self.session.folder(step).path();
+        self.call.folder().join("root").join(path)
+    }
+
+    fn run(&self, words: &[&str]) -> Outcome {
+        let words: Vec<&str> = ["checkpoints"]
+            .into_iter()
+            .chain(words.iter().copied())
+            .collect();
+        self.call.again(&words).run()
+    }
+
+    fn json(&self, words: &[&str], code: i32) -> Value {
+        let words: Vec<&str> = words.iter().copied().chain(["--format", "json"]).collect();
+        let outcome = self.run(&words);
+        assert_eq!(outcome.code, Some(code), "{outcome:?}");
+        let document: Value = serde_json::from_str(&outcome.stdout).unwrap();
+        assert_eq!(document["version"], 1);
+        document
+    }
+
+    /// The states that `ls` lists, by step.
+    fn states(&self) -> Vec<(u64, String)> {
+        let list = self.json(&["ls", "root"], 0);
+        let steps = list["steps"].as_array().unwrap().iter();
+        steps
+            .map(|line| {
+                let state = line["state"].as_str().unwrap().to_owned();
+                (line["step"].as_u64().unwrap(), state)
+            })
+            .collect()
+    }
+}
+
+fn flip(path: &Path, at: usize) {
+    let mut bytes = fs::read(path).unwrap();
+    bytes[at] ^= 1;
+    fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn intact_store() {
+    let store = Fixture::new(&[10, 20]);
+    let listed = store.run(&["ls", "root"]);
+    assert_eq!(listed.code, Some(0), "{listed:?}");
+    let lines: Vec<&str> = listed.stdout.lines().collect();
+    assert!(lines[0].starts_with("STEP   ATTEMPT   STATE"), "{lines:?}");
+    assert!(
+        lines[1].starts_with("10     1         complete"),
+        "{lines:?}"
+    );
+    assert_eq!(lines.len(), 3);
+    assert_eq!(store.json(&["ls", "root"], 0)["run"], "run-1");
+
+    let shown = store.json(&["show", "root", "20"], 0);
+    assert_eq!(shown["tensors"][1]["name"], "w");
+    assert_eq!(shown["ranks"][0]["bytes"], 4096 * 2 + 100);
+    let tensor = store.json(&["show", "root", "20", "--tensor", "b"], 0);
+    assert_eq!(tensor["parts"][0]["start"], HEADER + 4096);
+    assert_eq!(tensor["parts"][0]["region"], "[0:25]");
+    let text = store.run(&["show", "root", "20"]);
+    assert!(text.stdout.contains("w        F32     [1024]"), "{text:?}");
+    assert_eq!(
+        store.run(&["show", "root", "20", "--tensor", "x"]).code,
+        Some(2)
+    );
+    assert_eq!(store.run(&["show", "root", "21"]).code, Some(2));
+
+    let verified = store.json(&["verify", "root", "--deep"], 0);
+    assert_eq!(verified["steps"][1]["intact"], true);
+    assert_eq!(verified["steps"][1]["bytesRead"], 4096 * 2 + 100);
+}
+
+#[test]
+fn flipped_byte_is_named() {
+    let store = Fixture::new(&[10, 20]);
+    flip(&store.folder(20).join("00000.safetensors"), 4096 * 2 + 50);
+    assert_eq!(
+        store.run(&["verify", "root"]).code,
+        Some(0),
+        "sizes are right"
+    );
+    let verified = store.json(&["verify", "root", "20", "--deep"], 1);
+    let problem = &verified["steps"][0]["problems"][0];
+    assert_eq!(problem["chunk"], 2);
+    assert_eq!(problem["tensors"][0], "b");
+    let text = store.run(&["verify", "root", "--deep"]);
+    assert_eq!(text.code, Some(1));
+    assert!(
+        text.stdout
+            .contains("00000.safetensors` is damaged in chunk 2 (bytes 8192 to 8291); tensors `b`"),
+        "{text:?}"
+    );
+    assert!(
+        text.stdout.contains("step 10 (`000000000010-a1-"),
+        "{text:?}"
+    );
+}
+
+#[test]
+fn damaged_small_files() {
+    for (file, state) in [
+        ("COMMIT.json", "suspect"),
+        ("00000.piece.json", "suspect"),
+        ("objects/00000.json", "complete"),
+    ] {
+        let store = Fixture::new(&[10, 20]);
+        flip(&store.folder(20).join(file), 30);
+        assert_eq!(store.states()[1], (20, state.into()), "{file}");
+        let verified = store.json(&["verify", "root"], 1);
+        let problem = &verified["steps"][1]["problems"][0]["file"];
+        assert!(problem.as_str().unwrap().ends_with(file), "{verified}");
+    }
+}
+
+#[test]
+fn truncated_and_empty_files() {
+    for bytes in [0, 100] {
+        let store = Fixture::new(&[10, 20]);
+        let path = store.folder(20).join("00000.safetensors");
+        let file = fs::OpenOptions::new().write(true).open(path).unwrap();
+        file.set_len(bytes).unwrap();
+        assert_eq!(store.states()[1], (20, "suspect".into()));
+        let text = store.run(&["verify", "root", "20"]);
+        assert_eq!(text.code, Some(1));
+        let says = format!("has {bytes} bytes, 8292 were written");
+        assert!(text.stdout.contains(&says), "{text:?}");
+        assert_eq!(store.run(&["show", "root", "20"]).code, Some(1));
+    }
+}
+
+#[test]
+fn foreign_files_are_reported_and_stay() {
+    let store = Fixture::new(&[10, 20, 30, 40]);
+    let root = store.call.folder().join("root");
+    fs::write(root.join("steps/notes.txt"), "mine").unwrap();
+    fs::create_dir(root.join("steps/backup")).unwrap();
+    fs::write(store.folder(10).join("mine.txt"), "mine").unwrap();
+    fs::write(store.folder(40).join("extra.txt"), "mine").unwrap();
+    let notes = store.json(&["ls", "root"], 0)["notes"].to_string();
+    assert!(
+        notes.contains("steps/notes.txt") && notes.contains("steps/backup"),
+        "{notes}"
+    );
+    let verified = store.json(&["verify", "root", "40"], 0);
+    assert!(
+        verified["steps"][0]["surplus"]
+            .to_string()
+            .contains("extra.txt")
+    );
+    let pruned = store.json(&["prune", "root", "--keep", "2"], 1);
+    assert!(
+        pruned["failures"][0].as_str().unwrap().contains("mine.txt"),
+        "{pruned}"
+    );
+    assert!(store.folder(10).join("mine.txt").exists());
+    assert!(root.join("steps/notes.txt").exists());
+    assert!(!store.folder(20).exists());
+    assert_eq!(store.run(&["verify", "root", "--deep"]).code, Some(0));
+}
+
+#[test]
+fn prune_keeps_the_newest() {
+    let store = Fixture::new(&[9, 10, 100]);
+    let dry = store.run(&["prune", "root", "--keep", "1", "--dry-run"]);
+    assert_eq!(dry.code, Some(0), "{dry:?}");
+    assert!(
+        dry.stdout.starts_with("would remove `000000000009-a1-"),
+        "{dry:?}"
+    );
+    assert_eq!(store.states().len(), 3, "a dry run removes nothing");
+    let pruned = store.json(&["prune", "root", "--keep", "1"], 0);
+    assert_eq!(pruned["removed"][0]["step"], 9, "{pruned}");
+    assert_eq!(
+        store.states(),
+        [(10, "complete".to_owned()), (100, "complete".to_owned())],
+        "two stay, because the newest was not verified"
+    );
+}
+
+#[test]
+fn commit_of_another_run() {
+    let store = Fixture::new(&[10, 20]);
+    let path = store.folder(20).join("COMMIT.json");
+    rewrite(&path, "\"run\":\"run-1\"", "\"run\":\"run-2\"");
+    let list = store.json(&["ls", "root"], 0);
+    assert!(
+        list["notes"]
+            .to_string()
+            .contains("of another run, `run-2`"),
+        "{list}"
+    );
+    assert!(list["newest"].as_str().unwrap().starts_with("000000000010"));
+    store.json(&["prune", "root", "--keep", "1"], 0);
+    assert!(path.exists(), "what is not ours is not removed");
+}
+
+#[test]
+fn newer_version_is_refused() {
+    let store = Fixture::new(&[10]);
+    let root = store.call.folder().join("root/trainyard.json");
+    rewrite(&root, "\"version\":1", "\"version\":2");
+    for command in ["ls", "verify", "prune"] {
+        let outcome = store.run(&[command, "root"]);
+        assert_eq!(outcome.code, Some(2), "{outcome:?}");
+        assert!(outcome.stderr.contains("format version 2"), "{outcome:?}");
+    }
+    assert!(store.folder(10).join("COMMIT.json").exists());
+}
+
+#[test]
+fn not_a_store() {
+    let call = Call::new(&["checkpoints", "ls", "."]);
+    let outcome = call.run();
+    assert_eq!(outcome.code, Some(2));
+    assert!(
+        outcome.stderr.contains("it has no `trainyard.json`"),
+        "{outcome:?}"
+    );
+    let missing = call.again(&["checkpoints", "ls", "nowhere"]).run();
+    assert_eq!(missing.code, Some(2));
+    assert!(
+        missing.stderr.contains("no such file or folder"),
+        "{missing:?}"
+    );
+}
+
+/// Replaces text in a sealed file and seals it again.
+fn rewrite(path: &Path, from: &str, to: &str) {
+    let bytes = fs::read(path).unwrap();
+    let (object, _) = trainyard_core::checkpoint::open(&bytes).unwrap();
+    let text = String::from_utf8(object).unwrap();
+    assert!(text.contains(from), "{text}");
+    fs::write(path, seal(text.replace(from, to).into_bytes()).unwrap()).unwrap();
+}
