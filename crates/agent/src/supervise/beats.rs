@@ -223,7 +223,7 @@ mod tests {
         fs::write(&real, "step=7").unwrap();
         symlink(&real, folder.path().join("link")).unwrap();
         fs::rename(folder.path().join("link"), &beat).unwrap();
-        assert_eq!(taken(&mut beats), [], "a link");
+        assert!(taken(&mut beats).is_empty(), "a link");
         fs::remove_file(&beat).unwrap();
         fs::write(&beat, format!("{}\nstep=8\n", "x".repeat(1 << 20))).unwrap();
         assert_eq!(taken(&mut beats), [4], "a huge file");
