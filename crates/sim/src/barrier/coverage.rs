@@ -70,6 +70,18 @@ marks! {
     FailedInside,
     /// A pod on a lost node was deleted by force.
     ForcedAway,
+    /// A node was lost while programs ran.
+    NodeLostRunning,
+    /// A node was lost while programs were stopped.
+    NodeLostStopping,
+    /// A node was lost while members waited for Go.
+    NodeLostWaiting,
+    /// A barrier began with pods to replace.
+    BeganWithLost,
+    /// A pod was deleted by force whose supervisor had stopped its program.
+    GhostFenced,
+    /// A pod was deleted by force whose program ran on.
+    GhostRuns,
 }
 
 /// How often each was met.
