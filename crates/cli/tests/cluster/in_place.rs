@@ -14,7 +14,7 @@ use trainyard_kube::crd;
 
 use crate::{
     hooks::{Hooks, MACHINE},
-    namespace::{TestNamespace, on_real_nodes},
+    namespace::{TestNamespace, alone_on_real_nodes, kubectl, on_real_nodes},
     on_nodes,
     operator::{May, Operator},
 };
@@ -344,5 +344,158 @@ fn gang_without_command_restarts_with_new_pods() {
             "{said:#?}"
         );
         drop(operator);
+    });
+}
+
+/// Room on the real nodes that only pods of one test ask for, in place of their memory, which is this machine's.
+struct Room {
+    resource: String,
+}
+
+impl Room {
+    fn new(fixture: &TestNamespace) -> Self {
+        let resource = format!("test.trainyard.dev/{}", fixture.namespace);
+        Self { resource }
+    }
+
+    fn set(&self, node: &str, count: &Value) {
+        let status = self.patch(node, count).status();
+        assert!(status.unwrap().success());
+    }
+
+    fn patch(&self, node: &str, count: &Value) -> Command {
+        let resource = &self.resource;
+        let change = json!({"status": {
+            "capacity": {resource: count}, "allocatable": {resource: count}}});
+        let mut command = Command::new("kubectl");
+        command
+            .args(["patch", "node", node])
+            .args(["--subresource=status", "--type=merge"])
+            .arg(format!("--patch={change}"));
+        command
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        // Also where the test has failed, so this must not.
+        for node in NODES {
+            drop(self.patch(node, &Value::Null).status());
+        }
+    }
+}
+
+const NODES: [&str; 2] = ["node-a", "node-b"];
+
+/// A kubelet that does nothing, as on a node whose kernel lives, until the value is dropped.
+struct Silenced(String);
+
+impl Silenced {
+    fn new(node: &str) -> Self {
+        let name = format!("--hostname-override={node}");
+        let processes = fs::read_dir("/proc").unwrap().flatten();
+        let mut found = processes.filter_map(|entry| {
+            let pid = entry.file_name().to_str()?.to_owned();
+            let words = fs::read(entry.path().join("cmdline")).ok()?;
+            let mut words = words.split(|byte| *byte == 0);
+            let kubelet = words.next()?.ends_with(b"kubelet");
+            (kubelet && words.any(|word| word == name.as_bytes())).then_some(pid)
+        });
+        let pid = found
+            .next()
+            .unwrap_or_else(|| panic!("no kubelet of `{node}`"));
+        signal("-STOP", &pid);
+        Self(pid)
+    }
+}
+
+impl Drop for Silenced {
+    fn drop(&mut self) {
+        signal("-CONT", &self.0);
+    }
+}
+
+fn signal(name: &str, pid: &str) {
+    let sent = Command::new("kill").args([name, pid]).status();
+    assert!(sent.unwrap().success());
+}
+
+/// The uid and the node of each pod of a job, by index.
+fn places(fixture: &TestNamespace, job: &str) -> Vec<[String; 2]> {
+    let places = (0..WORKERS).map(|index| {
+        let name = format!("{job}-worker-{index}");
+        let words = ["get", "pod", &name, "--ignore-not-found", "--output"];
+        let path = "jsonpath={.metadata.uid} {.spec.nodeName}";
+        let text = fixture.kubectl(&[&words[..], &[path]].concat());
+        let (uid, node) = text.split_once(' ').unwrap_or_default();
+        [uid.to_owned(), node.to_owned()]
+    });
+    places.collect()
+}
+
+/// The kubelet of one node does not respond, and the other node has room: its pods are kept, those of the silent node are made there.
+#[test]
+fn pods_of_a_lost_node_alone_are_replaced() {
+    alone_on_real_nodes("in-place-node", |fixture| {
+        let in_place = InPlace::new(fixture);
+        let operator = in_place.operator();
+        let room = Room::new(fixture);
+        for node in NODES {
+            room.set(node, &json!("2"));
+        }
+        let mut job = gang("moves");
+        job["metadata"]["annotations"]["trainyard.dev/lost-after"] = json!("5s");
+        let pod = &mut job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"];
+        pod["containers"][0]["resources"] = json!({"limits": {&room.resource: "1"}});
+        // No new pod goes to a node that does not respond.
+        pod["tolerations"] = json!([]);
+        in_place.running(&operator, &job);
+        let before = places(fixture, "moves");
+        let stays = before[0][1].as_str();
+        let other = NODES.into_iter().find(|node| *node != stays).unwrap();
+        let count = before.iter().filter(|[_, node]| node == other).count();
+        assert_eq!(count, 2, "{before:?}");
+
+        room.set(stays, &json!("4"));
+        let silenced = Silenced::new(other);
+        let silent = Timestamp::now();
+        for index in 0..WORKERS {
+            let pod = format!("moves-worker-{index}");
+            fixture.wait_or(
+                || first_line(fixture, &pod, 2),
+                || {
+                    let (record, messages) = (record(fixture, "moves"), messages(fixture, "moves"));
+                    format!(
+                        "attempt 2 of `{pod}`: {record:#} {messages:#?} {}",
+                        operator.log()
+                    )
+                },
+            );
+        }
+        eprintln!(
+            "silent kubelet to all programs of attempt 2: {} ms; parts: {}",
+            milliseconds(Timestamp::now().duration_since(silent)),
+            record(fixture, "moves")["lastRestart"]
+        );
+        let after = places(fixture, "moves");
+        for (before, after) in before.iter().zip(&after) {
+            assert_eq!(after[1], stays, "{after:?}");
+            let kept = before[1] == stays;
+            assert_eq!(before[0] == after[0], kept, "{before:?} {after:?}");
+        }
+        let record = record(fixture, "moves");
+        assert_eq!(record["attempt"], 2, "{record:#}");
+        let spent = record["spent"].as_object().unwrap();
+        let all: u64 = spent.values().filter_map(Value::as_u64).sum();
+        assert_eq!(
+            (all, &spent["infrastructure"]),
+            (1, &json!(1)),
+            "{record:#}"
+        );
+        drop(silenced);
+        fixture.wait("the node is back", || {
+            let path = "jsonpath={.status.conditions[?(@.type==\"Ready\")].status}";
+            (kubectl(&["get", "node", other, "--output", path]) == "True").then_some(())
+        });
     });
 }

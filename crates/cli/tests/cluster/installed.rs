@@ -102,11 +102,14 @@ fn put_at_last(fixture: &TestNamespace, job: &Value) {
 fn installed_chart_runs_jobs_and_fails_over() {
     alone_on_real_nodes("helm", |fixture| {
         let _hooks = hooks::alone(fixture);
-        install_chart(fixture, &[]);
+        install_chart(fixture, &["--set=gangs.enabled=true"]);
         // Jobs belong to people, in a namespace without restrictions.
         let people = fixture.beside("people");
         put_at_last(&people, &smoke("first"));
         until_succeeded(&people, "first");
+        let words = "jsonpath={.spec.containers[0].command}";
+        let words = people.kubectl(&["get", "pod", "first-master-0", "-o", words]);
+        assert!(words.contains("\"supervise\""), "{words}");
         put_at_last(&people, &mpi("ranks"));
         until_succeeded(&people, "ranks");
         let pods = people.kubectl(&["get", "pods", "-o", "name"]);

@@ -76,6 +76,18 @@ marks! {
     RestartedAfterHold,
     /// A member whose program ended stayed longer for that.
     StayedForHold,
+    /// A node was lost while programs ran.
+    NodeLostRunning,
+    /// A node was lost while programs were stopped.
+    NodeLostStopping,
+    /// A node was lost while members waited for Go.
+    NodeLostWaiting,
+    /// A barrier began with pods to replace.
+    BeganWithLost,
+    /// A pod was deleted by force whose supervisor had stopped its program.
+    GhostFenced,
+    /// A pod was deleted by force whose program ran on.
+    GhostRuns,
 }
 
 /// How often each was met.

@@ -20,7 +20,10 @@ pub(super) enum Fault {
     ProgramFails(u32),
     Hangs,
     SupervisorCrashes(u32),
+    /// Nothing gets in or out of a pod any more.
     NodeLost(u32),
+    /// The kubelet of a pod's node does not respond any more; the pod runs on and has its network.
+    KubeletLost(u32),
     PodDeleted(u32),
     CannotStop(u32),
     /// A supervisor does nothing for so long.
@@ -64,17 +67,20 @@ pub(super) struct Planned {
     pub(super) fault: Fault,
 }
 
-/// The faults of a run. The first is a failed program, so that there is a barrier; most others strike near a failure.
+/// The faults of a run. The first is a failed program or a lost pod, so that there is a barrier; most others strike near a failure.
 pub(super) fn plan(seed: u64) -> Vec<Planned> {
     let dice = &mut Dice::new(seed, 1);
     let mut plan = Vec::new();
     let mut failed_at = dice.within(4_000..=5_000);
     for _ in 0..dice.pick(&[1, 1, 1, 2, 3]) {
         let slot = dice.below(8);
-        let fault = if dice.chance(15) {
-            Fault::Hangs
-        } else {
-            Fault::ProgramFails(slot)
+        let fault = match dice.below(100) {
+            0..15 => Fault::Hangs,
+            15..22 => Fault::NodeLost(slot),
+            22..32 => Fault::KubeletLost(slot),
+            32..36 => Fault::PodDeleted(slot),
+            36..40 => Fault::SupervisorCrashes(slot),
+            _ => Fault::ProgramFails(slot),
         };
         plan.push(Planned {
             at: failed_at,
@@ -115,7 +121,8 @@ fn draw(dice: &mut Dice) -> Fault {
             down,
         },
         30..38 => Fault::SupervisorCrashes(slot),
-        38..45 => Fault::NodeLost(slot),
+        38..42 => Fault::NodeLost(slot),
+        42..45 => Fault::KubeletLost(slot),
         45..50 => Fault::PodDeleted(slot),
         50..55 => Fault::CannotStop(slot),
         55..58 => Fault::Frozen {
@@ -168,6 +175,13 @@ impl World {
                     let container = self.container(birth);
                     container.cut_off = true;
                     let delay = self.dice.within(2_000..=30_000);
+                    self.schedule(delay, Happening::NodeLost(birth));
+                }
+            }
+            Fault::KubeletLost(slot) => {
+                if let Some(birth) = self.container_in(slot) {
+                    self.container(birth).kubelet_gone = true;
+                    let delay = self.dice.within(0..=30_000);
                     self.schedule(delay, Happening::NodeLost(birth));
                 }
             }

@@ -5,6 +5,7 @@ use std::{collections::BTreeSet, fmt::Debug};
 use trainyard_core::{
     barrier::{Command, Fence, MemberState, Order, Phase, Stage, StateName},
     job::{self, Action, Decision, Observed},
+    spec::Slot,
 };
 
 use super::{
@@ -14,6 +15,9 @@ use super::{
     world::{World, in_millis, is_held, limits, worker},
 };
 use crate::violation::{Verdict, ensure};
+
+/// After this a connection is known to the leader, also where the first reports on it are lost, in milliseconds.
+const KNOWN_WITHIN: i64 = 25_000;
 
 /// What the checks remember.
 #[derive(Default)]
@@ -69,6 +73,32 @@ pub(super) fn started(world: &mut World, birth: u32, attempt: u32) -> Verdict {
         world.api.status.trainyard.attempt
     );
     world.known.gone = attempt;
+    Ok(())
+}
+
+/// A pod that waits for Go is created in `slot`. The one that it replaces was stopped before it was deleted by force, where the leader
+/// reached it all the time and it could be stopped in its time.
+pub(super) fn replaced(world: &World, slot: Slot) -> Verdict {
+    let Some(since) = world.known.barrier_since else {
+        return Ok(());
+    };
+    let in_time = world.now - since < in_millis(limits().stop_within);
+    for (birth, container) in &world.containers {
+        let replaced = container.slot == slot && container.ghost && container.forced_at >= since;
+        let reached = container.up
+            && !container.cut_off
+            && !container.half_open
+            && !container.stuck
+            && container.frozen_until == 0
+            && container.connection.is_some()
+            && container.connected_at + KNOWN_WITHIN < since;
+        ensure!(
+            "a lost member is fenced before it is replaced",
+            !(replaced && reached && in_time) || container.program.is_none(),
+            "{slot} is created while p{birth} runs {:?}",
+            container.program
+        );
+    }
     Ok(())
 }
 
@@ -350,7 +380,8 @@ pub(super) fn settled(world: &World) -> Verdict {
         let runs = container.and_then(|container| container.program);
         let well = pod
             .is_some_and(|pod| pod.terminating.is_none() && pod.failed.is_none() && !pod.node_lost);
-        let cut_off = container.is_some_and(|container| container.cut_off);
+        let cut_off =
+            container.is_some_and(|container| container.cut_off || container.kubelet_gone);
         ensure!(
             name,
             well && !cut_off && runs == Some(attempt),

@@ -161,6 +161,9 @@ impl World {
         let mut slots = (0..self.api.size).map(worker);
         let newly = slots.any(|slot| lost(slot) && well(&slot));
         let marks = match (&before.barrier, &record.barrier) {
+            (None, Some(barrier)) if !barrier.lost.is_empty() => {
+                vec![Mark::Began, Mark::BeganWithLost]
+            }
             (None, Some(_)) => vec![Mark::Began],
             (Some(was), Some(is)) if newly => match (was.phase, is.phase) {
                 (Phase::Preparing, _) => vec![Mark::LostPreparing],

@@ -48,6 +48,7 @@ impl World {
         let now = self.clock_of(birth);
         let fails = self.dial_fails();
         let leader = self.leader_now();
+        let at = self.now;
         self.connections += 1;
         let connection = self.connections;
         let container = self.container(birth);
@@ -57,6 +58,7 @@ impl World {
         let actions = match leader {
             Some(leader) if !fails && !container.cut_off => {
                 container.connection = Some(connection);
+                container.connected_at = at;
                 container.half_open = false;
                 self.routes.insert(connection, leader);
                 self.container(birth).member.connected(now)
@@ -221,7 +223,8 @@ impl World {
         if !container.up || container.operator_dials != number {
             return;
         }
-        let cut_off = container.cut_off;
+        // The token of a pod that does not exist any more is refused.
+        let cut_off = container.cut_off || container.ghost;
         let Some(leader) = &mut container.leader else {
             return;
         };

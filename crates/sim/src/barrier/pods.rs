@@ -1,7 +1,8 @@
 //! Pods, containers, supervisors and programs.
 
 use trainyard_core::barrier::{
-    Begin, Leader, Member, MemberAction, MemberSetup, MemberState, OnSuccess, StateName, StopHow,
+    Begin, Leader, Member, MemberAction, MemberSetup, MemberState, OnSuccess, Phase, StateName,
+    StopHow,
 };
 
 use super::{
@@ -31,6 +32,10 @@ impl World {
             terminating: None,
         };
         self.api.pods.insert(slot, pod);
+        if begin == Begin::Wait {
+            let verdict = invariants::replaced(self, slot);
+            self.judge(verdict);
+        }
         // The supervisor starts with its container; until then it does nothing.
         let delay = self.dice.within(300..=3_000) + self.pod_delay;
         let setup = MemberSetup {
@@ -53,11 +58,14 @@ impl World {
             program: None,
             up: false,
             cut_off: false,
+            kubelet_gone: false,
             ghost: false,
+            forced_at: 0,
             half_open: false,
             stuck: false,
             frozen_until: 0,
             connection: None,
+            connected_at: 0,
             dials: 0,
             operator_dials: 0,
             member_wake: i64::MAX,
@@ -264,7 +272,9 @@ impl World {
         self.trace
             .note(self.now, format_args!("p{birth:<6} has ended"));
         self.links_end(birth);
-        if let Some(pod) = self.pod_of(birth) {
+        // Nobody else reports that a container has ended.
+        let reported = !self.container(birth).kubelet_gone;
+        if let Some(pod) = self.pod_of(birth).filter(|_| reported) {
             pod.failed = Some(code);
             self.pods_changed();
         }
@@ -274,6 +284,12 @@ impl World {
         if let Some(pod) = self.pod_of(birth) {
             pod.node_lost = true;
             self.pods_changed();
+            let mark = match self.barrier().map(|barrier| barrier.phase) {
+                None => Mark::NodeLostRunning,
+                Some(Phase::Stopping) => Mark::NodeLostStopping,
+                Some(Phase::Preparing) => Mark::NodeLostWaiting,
+            };
+            self.coverage.mark(mark);
         }
     }
 
@@ -291,7 +307,10 @@ impl World {
         let delay = if forced {
             500
         } else {
-            self.container(birth).member.leave();
+            let container = self.container(birth);
+            if !container.kubelet_gone {
+                container.member.leave();
+            }
             self.dice.within(50..=3_000)
         };
         self.schedule(delay, Happening::Kill(birth));
@@ -300,21 +319,34 @@ impl World {
 
     /// A pod object is removed: its container has ended, or its node is gone.
     pub(super) fn kill(&mut self, birth: u32) {
+        let now = self.now;
         let Some(pod) = self.pod_of(birth) else {
             return;
         };
         let (forced, failed) = (pod.node_lost, pod.failed.is_some());
         let container = self.container(birth);
-        if container.cut_off && !forced {
+        if (container.cut_off || container.kubelet_gone) && !forced {
             // The kubelet does not respond: the object stays until its node counts as lost.
             return;
         }
         let slot = container.slot;
         if forced {
             container.ghost = true;
-            container.up = false;
+            container.forced_at = now;
+            let reachable = container.up && !container.cut_off && container.kubelet_gone;
+            let runs = container.program.is_some();
             self.coverage.mark(Mark::ForcedAway);
-            self.links_end(birth);
+            if reachable {
+                let mark = if runs {
+                    Mark::GhostRuns
+                } else {
+                    Mark::GhostFenced
+                };
+                self.coverage.mark(mark);
+            } else {
+                self.container(birth).up = false;
+                self.links_end(birth);
+            }
         } else if !failed {
             container.up = false;
             container.program = None;

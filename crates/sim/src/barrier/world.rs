@@ -150,13 +150,19 @@ pub(super) struct Container {
     pub(super) up: bool,
     /// Nothing gets in or out: its node is lost.
     pub(super) cut_off: bool,
+    /// Its kubelet does not respond: its pod does not end before its node counts as lost.
+    pub(super) kubelet_gone: bool,
     /// Its pod was deleted by force, and its program may still run.
     pub(super) ghost: bool,
+    /// When that was.
+    pub(super) forced_at: i64,
     pub(super) half_open: bool,
     pub(super) stuck: bool,
     /// Its supervisor does nothing until then.
     pub(super) frozen_until: i64,
     pub(super) connection: Option<u64>,
+    /// Since when it has that connection.
+    pub(super) connected_at: i64,
     pub(super) dials: u64,
     pub(super) operator_dials: u64,
     pub(super) member_wake: i64,

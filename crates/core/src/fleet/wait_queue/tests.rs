@@ -136,6 +136,28 @@ fn lost_node_keeps_other_seats_until_timeout() {
     }
 }
 
+/// A restart in place keeps pods, which keep their seats; the pod that replaces a lost one gets a spare seat, also before labels are patched.
+#[test]
+fn lost_pod_gets_a_spare_seat() {
+    for label in [1, 2] {
+        let mut queue = seated();
+        queue.update_node("d", node(&[], 8));
+        queue.set_node_responding("b", false);
+        let pods = [("j-master-0", "a"), ("j-worker-1", "c")].map(|(name, node)| GangPod {
+            attempt: label,
+            ..running(name, node)
+        });
+        let asks = look(&mut queue, 2, &pods, NOW);
+        assert_eq!(asks, Seating::Queued(None));
+        queue.place(time(NOW));
+        assert_eq!(
+            given(&look(&mut queue, 2, &pods, NOW)),
+            ["a", "d", "c"],
+            "{label}"
+        );
+    }
+}
+
 #[test]
 fn restart_reads_seats_from_pods() {
     let mut queue = queue();
