@@ -1,6 +1,6 @@
 //! The power of GPUs while a job trains, sampled every five seconds.
 //!
-//! Only NVIDIA's library is asked: a static program would have to run `nvidia-smi` each time, which costs more than it tells. The thread ends
+//! Only NVIDIA's library is asked: a static program would have to run `nvidia-smi` each time, which costs too much. The thread ends
 //! when nobody takes samples any more.
 
 use std::{
