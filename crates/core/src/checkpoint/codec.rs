@@ -1,6 +1,6 @@
 //! How the JSON files of a store are written, and how files from anybody are read.
 //!
-//! Every file is version 1 and sealed ([`super::sealed`]). A file of a newer version is refused before its members are looked at.
+//! Every file is version 1 and sealed ([`mod@super::sealed`]). A file of a newer version is refused before its members are looked at.
 //! Sizes are bounded, and a value that cannot be true is one sentence ([`ManifestError`]).
 
 use serde::{

@@ -122,7 +122,11 @@ impl Index {
                 by_axes: BTreeMap::new(),
             });
         }
-        for piece in &commit.pieces {
+        for (place, piece) in commit.pieces.iter().enumerate() {
+            if piece.rank as usize != place {
+                let text = format!("piece {place} is that of rank {}", piece.rank);
+                return Err(ReshardError::Index(text));
+            }
             let Some(id) = piece.layout else { continue };
             let table = places.get(&id).and_then(|place| tables.get_mut(*place));
             let Some(table) = table else {

@@ -142,7 +142,8 @@ pub(super) fn reshard_within(
             continue;
         }
         let size = tensor.dtype.bytes();
-        plan.wanted += one.region.elements().unwrap_or(0) * size;
+        let bytes = one.region.elements().unwrap_or(0).saturating_mul(size);
+        plan.wanted = plan.wanted.saturating_add(bytes);
         let parts = index.parts(&one.tensor, tensor, &one.region, prefer)?;
         plan.looked_at += parts.len();
         let mut left = vec![one.region.clone()];

@@ -345,6 +345,10 @@ fn errors_name_tensor_and_region() {
         "the index is not consistent: rank 1 has coordinates [2], which are not in the mesh of its layout"
     );
     assert_eq!(
+        refuse(&|commit| commit.pieces.swap(0, 1)),
+        "the index is not consistent: piece 0 is that of rank 1"
+    );
+    assert_eq!(
         refuse(&|commit| commit.pieces[1].files[0].bytes -= 1),
         "the index is not consistent: file 0 of rank 1 is shorter than its layout says"
     );
