@@ -112,7 +112,12 @@ mod tests {
 
     #[test]
     fn options_of_another_world() {
-        let cases: [(&[&str], Result<&[&str], &str>); 8] = [
+        // What is given, and what the program gets, or a part of the refusal.
+        type Case = (
+            &'static [&'static str],
+            Result<&'static [&'static str], &'static str>,
+        );
+        let cases: [Case; 8] = [
             (&["--world", "watch", "--seed", "7"], Ok(&["7"])),
             (&["--world=watch", "--seed=7"], Ok(&["7"])),
             (&["--world=fleet", "--seeds", "5"], Ok(&["0", "5"])),

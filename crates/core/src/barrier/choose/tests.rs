@@ -17,9 +17,9 @@ fn facts() -> FailureFacts {
     }
 }
 
-fn place(attempt: u32, index: u32) -> Option<FailurePlace> {
+fn place(attempt: u32, index: u32) -> FailurePlace {
     let slot = Slot::new(Role::Worker, index);
-    Some(FailurePlace { attempt, slot })
+    FailurePlace { attempt, slot }
 }
 
 #[test]
@@ -28,21 +28,21 @@ fn each_no_has_its_sentence() {
         (facts(), None),
         (
             FailureFacts {
-                before: place(3, 3),
+                before: Some(place(3, 3)),
                 ..facts()
             },
             None,
         ),
         (
             FailureFacts {
-                before: place(4, 1),
+                before: Some(place(4, 1)),
                 ..facts()
             },
             None,
         ),
         (
             FailureFacts {
-                before: place(4, 3),
+                before: Some(place(4, 3)),
                 ..facts()
             },
             Some("Worker 3 failed in attempt 4 already"),

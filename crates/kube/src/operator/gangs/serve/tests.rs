@@ -536,10 +536,10 @@ async fn a_leader_connects_at_a_rate() {
     let operator = &operator;
     answer_reviews(&server, LEADER, "a");
     let mut open = Vec::new();
-    for _ in 0..5 {
+    for attempt in 1..=5 {
         let (mut stream, task) = connected(operator).await;
         put(&mut stream, frame::TOKEN, token_of(LEADER, "a").as_bytes()).await;
-        put(&mut stream, frame::SUMMARY, &summary(JOB, 1)).await;
+        put(&mut stream, frame::SUMMARY, &summary(JOB, attempt)).await;
         until("its summary", || {
             operator.gangs.registry().has_summary(&key())
         })
