@@ -49,27 +49,35 @@ impl Failure {
     }
 
     /// The message, its causes and the hint, without the leading word.
-    ///
-    /// A cause whose text is already part of the line above is left out: many libraries put the
-    /// text of their cause into their own.
     pub(crate) fn text(&self) -> String {
-        let mut above = self.error.to_string();
-        let mut text = above.clone();
+        let mut text = self.parts().join("\n  caused by: ");
+        if let Some(hint) = &self.hint {
+            write!(text, "\n\nhint: {hint}").expect("a string takes whatever is written");
+        }
+        text
+    }
+
+    /// The message and its causes in one line, for a list of failures.
+    pub(crate) fn line(&self) -> String {
+        self.parts().join(": ")
+    }
+
+    /// The message and its causes.
+    ///
+    /// A cause whose text is already part of the one above is left out: many libraries put the
+    /// text of their cause into their own.
+    fn parts(&self) -> Vec<String> {
+        let mut parts = vec![self.error.to_string()];
         for cause in self.error.chain().skip(1) {
             let cause = match cause.downcast_ref::<io::Error>() {
                 Some(error) => system(error),
                 None => cause.to_string(),
             };
-            if above.contains(&cause) {
-                continue;
+            if !parts.last().is_some_and(|above| above.contains(&cause)) {
+                parts.push(cause);
             }
-            write!(text, "\n  caused by: {cause}").expect("a string takes whatever is written");
-            above = cause;
         }
-        if let Some(hint) = &self.hint {
-            write!(text, "\n\nhint: {hint}").expect("a string takes whatever is written");
-        }
-        text
+        parts
     }
 }
 

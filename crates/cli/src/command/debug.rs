@@ -164,7 +164,7 @@ impl Bundle {
                     &report.text(),
                 );
             }
-            Some(Err(failure)) => self.leave_out(&format!("doctor.txt: {}", failure.text())),
+            Some(Err(failure)) => self.leave_out(&format!("doctor.txt: {}", failure.line())),
             None => self.leave_out("doctor.txt: the doctor reads only the latest run of a job"),
         }
         self.stacks(run, now);
@@ -233,7 +233,7 @@ impl Bundle {
                 let document = stacks::document(job, Some(&run.folder.id), &read, now);
                 self.json("stacks.json", "the same with all threads", &document);
             }
-            Err(failure) => self.leave_out(&format!("stacks: {}", failure.text())),
+            Err(failure) => self.leave_out(&format!("stacks: {}", failure.line())),
         }
     }
 

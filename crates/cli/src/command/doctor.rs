@@ -169,7 +169,7 @@ pub(super) fn report_of_job(job: &str, state_dir: &Path) -> Result<JobReport, Fa
         .failures
         .iter()
         .chain(&read.cut)
-        .map(Failure::text)
+        .map(Failure::line)
         .collect();
     if !read.failures.is_empty() && read.failures.len() == read.sources {
         return Err(Failure::new(incomplete.join("; ")));
