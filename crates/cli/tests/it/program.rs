@@ -85,6 +85,11 @@ fn manual_pages() {
         pages,
         [
             "trainyard-attach.1",
+            "trainyard-checkpoints-ls.1",
+            "trainyard-checkpoints-prune.1",
+            "trainyard-checkpoints-show.1",
+            "trainyard-checkpoints-verify.1",
+            "trainyard-checkpoints.1",
             "trainyard-completions.1",
             "trainyard-debug.1",
             "trainyard-delete.1",
