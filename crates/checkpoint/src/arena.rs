@@ -75,7 +75,11 @@ impl Arena {
             .tensors
             .iter()
             .filter(|entry| entry.shared.is_none() && entry.file == file);
-        let ends = own.map(|entry| entry.start.saturating_add(entry.bytes().unwrap_or(u64::MAX)));
+        let ends = own.map(|entry| {
+            entry
+                .start
+                .saturating_add(entry.bytes().unwrap_or(u64::MAX))
+        });
         let size = data.saturating_add(ends.max().unwrap_or(0));
         if size > self.size {
             return Err(refuse(format!(

@@ -245,7 +245,10 @@ fn run_verify(args: &CheckpointsVerify, printer: &mut Printer) -> Result<Exit, F
                 text.push('\n');
             }
             for name in &verified.surplus {
-                put(&mut text, &format!("  note: `{name}` is not part of the checkpoint\n"));
+                put(
+                    &mut text,
+                    &format!("  note: `{name}` is not part of the checkpoint\n"),
+                );
             }
             printer.data(text.as_bytes())?;
         }
@@ -295,7 +298,10 @@ fn prune(args: &CheckpointsPrune, printer: &mut Printer) -> Result<Exit, Failure
         }
         for (folder, reasons) in &pruned.kept {
             let reasons: Vec<String> = reasons.iter().map(ToString::to_string).collect();
-            put(&mut text, &format!("kept `{folder}`: {}\n", reasons.join(", ")));
+            put(
+                &mut text,
+                &format!("kept `{folder}`: {}\n", reasons.join(", ")),
+            );
         }
         printer.data(text.as_bytes())?;
         for failure in &pruned.failures {

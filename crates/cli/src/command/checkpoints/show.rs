@@ -85,7 +85,10 @@ pub(super) fn run(args: &CheckpointsShow, printer: &mut Printer) -> Result<Exit,
             put(&mut text, &format!("  {name:<9}{value}\n"));
         };
         let why = line.why.as_ref().map(|why| format!(": {why}"));
-        field("state", &format!("{}{}", line.state, why.unwrap_or_default()));
+        field(
+            "state",
+            &format!("{}{}", line.state, why.unwrap_or_default()),
+        );
         field("attempt", &line.name.attempt.to_string());
         field("age", &age(line));
         field("bytes", &words::grouped(line.bytes));
@@ -121,7 +124,10 @@ pub(super) fn run(args: &CheckpointsShow, printer: &mut Printer) -> Result<Exit,
             }));
             text.push_str(&columns(&rows));
             if let Some(more) = tensors.len().checked_sub(LISTED).filter(|more| *more > 0) {
-                put(&mut text, &format!("and {more} more; `--format json` lists all\n"));
+                put(
+                    &mut text,
+                    &format!("and {more} more; `--format json` lists all\n"),
+                );
             }
         }
         printer.data(text.as_bytes())?;
