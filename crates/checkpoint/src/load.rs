@@ -332,13 +332,16 @@ pub enum BadFile {
     },
 }
 
+/// Takes the bytes at an offset.
+type Put<'a> = dyn FnMut(u64, &[u8]) -> Result<(), String> + 'a;
+
 /// Reads a file chunk by chunk; only bytes whose checksum is right are put.
 pub(crate) fn read_file(
     storage: &dyn Storage,
     name: &str,
     written: &PieceFile,
     chunk_bytes: u64,
-    put: &mut dyn FnMut(u64, &[u8]) -> Result<(), String>,
+    put: &mut Put<'_>,
 ) -> Result<(), BadFile> {
     let unreadable = |why: String| BadFile::Unreadable {
         name: name.to_owned(),

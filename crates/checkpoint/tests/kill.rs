@@ -131,7 +131,7 @@ fn killed_savers_lose_nothing() {
         let mut left = 1 + random.below(3);
         let moment = Duration::from_micros(random.below(30_000));
         while left > 0 {
-            let step = lines.recv_timeout(Duration::from_secs(120));
+            let step = lines.recv_timeout(Duration::from_mins(2));
             acknowledged = step.unwrap_or_else(|_| panic!("round {round}: no commit"));
             left -= 1;
         }

@@ -24,7 +24,7 @@ const CUTS: u64 = 100_000;
 /// Most ranks of a scenario.
 const MAX_RANKS: u32 = 2;
 
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_mins(1);
 
 /// What a rank hands to a save: the bytes follow from attempt, restart, step and rank, so a mix shows.
 fn image(id: AttemptId, step: u64, rank: u32) -> Vec<u8> {
@@ -148,7 +148,7 @@ fn check(disk: &FaultyDisk, acknowledged: Option<u64>, context: &str) -> Option<
     };
     let mut memory = Memory::default();
     let ranks: Vec<u32> = (0..MAX_RANKS).collect();
-    let mut loader = Loader::of(Arc::new(store));
+    let mut reader = Loader::of(Arc::new(store));
     let is_suspect = |passed: &[Passed]| {
         passed.iter().any(|passed| {
             let died =
@@ -156,9 +156,9 @@ fn check(disk: &FaultyDisk, acknowledged: Option<u64>, context: &str) -> Option<
             Some(passed.folder.step) == acknowledged && died
         })
     };
-    let loaded = loader.load(&wanted(1), &ranks, &mut memory).unwrap();
+    let loaded = reader.load(&wanted(1), &ranks, &mut memory).unwrap();
     let Some(loaded) = loaded else {
-        let Selection::None { reasons } = loader.choose(&wanted(1)).unwrap() else {
+        let Selection::None { reasons } = reader.choose(&wanted(1)).unwrap() else {
             panic!("{context}: nothing is restored, although something is selected");
         };
         assert!(

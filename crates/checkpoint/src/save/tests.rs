@@ -46,7 +46,7 @@ fn session(client: &Faulty, attempt: u32, rank: u32, world: u32) -> Result<Sessi
         world,
         limits: Limits {
             chunk_bytes: 512,
-            deadline: Duration::from_secs(60),
+            deadline: Duration::from_mins(1),
             ..Limits::default()
         },
         keep: Policy {
@@ -109,7 +109,7 @@ fn two_ranks_commit_together() {
     let other = session(&two, 1, 1, 2).unwrap();
     let folder = zero.folder(7);
     assert_eq!(folder, other.folder(7), "ranks agree without a word");
-    let deadline = Duration::from_secs(60);
+    let deadline = Duration::from_mins(1);
     let states = [state(7, 0, 1300), state(7, 1, 10)];
     other
         .write_piece(&folder, &states[1], deadline, &mut Progress::default())
@@ -131,7 +131,7 @@ fn another_rank_commits_when_rank_0_is_gone() {
     let zero = session(&disk.client(), 1, 0, 2).unwrap();
     let other = session(&disk.client(), 1, 1, 2).unwrap();
     let folder = zero.folder(7);
-    let deadline = Duration::from_secs(60);
+    let deadline = Duration::from_mins(1);
     zero.write_piece(&folder, &state(7, 0, 9), deadline, &mut Progress::default())
         .unwrap();
     let saved = other.save(7, &state(7, 1, 9)).unwrap();
@@ -157,7 +157,7 @@ fn zombie_is_fenced_and_invisible() {
     let old = session(&disk.client(), 1, 0, 1).unwrap();
     old.save(10, &state(10, 0, 9)).unwrap();
     let folder = old.folder(20);
-    let deadline = Duration::from_secs(60);
+    let deadline = Duration::from_mins(1);
     old.write_piece(
         &folder,
         &state(20, 0, 9),
@@ -283,12 +283,12 @@ fn hanging_storage_never_blocks_close() {
     );
     assert!(save.committed(Duration::ZERO).is_none());
     disk.release();
-    assert_eq!(saver.close(Duration::from_secs(60)), Closed::Finished);
+    assert_eq!(saver.close(Duration::from_mins(1)), Closed::Finished);
     assert!(save.committed(Duration::ZERO).unwrap().is_err());
     let Started::Save(next) = saver.save(3, state(3, 0, 2000)) else {
         unreachable!("the slot is free again");
     };
-    next.committed(Duration::from_secs(60)).unwrap().unwrap();
+    next.committed(Duration::from_mins(1)).unwrap().unwrap();
     let counts = saver.counts();
     assert_eq!((counts.committed, counts.failed, counts.skipped), (1, 1, 1));
 }
