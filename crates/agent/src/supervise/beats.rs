@@ -36,6 +36,9 @@ const MOST_RANKS: u32 = 64;
 /// Batches of events that are taken at once; what is left is reported again.
 const MOST_BATCHES: usize = 64;
 
+/// Whose file it is: that of a rank, counted from the first of the pod, or that of the pod itself.
+type Owner = Option<u32>;
+
 /// The heartbeats of a pod.
 #[derive(Debug)]
 pub(crate) struct Beats {
@@ -112,7 +115,7 @@ impl Beats {
     }
 
     /// Whose file has this name.
-    fn parse_name(&self, name: &str) -> Option<Option<u32>> {
+    fn parse_name(&self, name: &str) -> Option<Owner> {
         if name == BEAT {
             return Some(None);
         }

@@ -1,6 +1,6 @@
 //! Commands in pods of a cluster, by `kubectl exec`.
 //!
-//! The client of this program has no WebSockets: the crate that brings them needs a second version of another one. Whoever works on a cluster
+//! The client of this program has no `WebSockets`: the crate that brings them needs a second version of another one. Whoever works on a cluster
 //! has `kubectl`, which also has the credentials.
 
 use std::{

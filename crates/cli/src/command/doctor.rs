@@ -66,7 +66,7 @@ pub(super) fn run(args: &Doctor, printer: &mut Printer) -> Result<Exit, Failure>
                 printer.error(failure);
             }
             in_part = !read.cut.is_empty();
-            (read.doctor, read.failures, read.sources)
+            (read.doctor, read.failures, read.count)
         }
     };
     for failure in &failures {
@@ -111,7 +111,7 @@ struct Sources {
     /// Why some were read in part.
     cut: Vec<Failure>,
     /// How many there are.
-    sources: usize,
+    count: usize,
 }
 
 fn read_machine(args: &Doctor, rules: &Arc<Rules>) -> Result<Sources, Failure> {
@@ -127,7 +127,7 @@ fn read_machine(args: &Doctor, rules: &Arc<Rules>) -> Result<Sources, Failure> {
         doctor,
         failures,
         cut,
-        sources: inputs.len(),
+        count: inputs.len(),
     })
 }
 
@@ -142,9 +142,12 @@ impl JobReport {
     /// The report; it begins with what is missing, so that nobody takes it for one over everything.
     pub(super) fn text(&self) -> String {
         let missing = self.incomplete.iter();
-        let missing: String = missing.map(|why| format!("not read: {why}\n")).collect();
-        let gap = if missing.is_empty() { "" } else { "\n" };
-        format!("{missing}{gap}{}", self.report)
+        let mut lines: Vec<String> = missing.map(|why| format!("not read: {why}")).collect();
+        if !lines.is_empty() {
+            lines.push(String::new());
+        }
+        lines.push(self.report.clone());
+        lines.join("\n")
     }
 }
 
@@ -171,7 +174,7 @@ pub(super) fn report_of_job(job: &str, state_dir: &Path) -> Result<JobReport, Fa
         .chain(&read.cut)
         .map(Failure::line)
         .collect();
-    if !read.failures.is_empty() && read.failures.len() == read.sources {
+    if !read.failures.is_empty() && read.failures.len() == read.count {
         return Err(Failure::new(incomplete.join("; ")));
     }
     let mut report = read.doctor.finish();

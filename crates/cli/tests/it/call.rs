@@ -121,7 +121,7 @@ impl Call {
         if self.is_clean {
             command
                 .env_clear()
-                .envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
+                .env("PATH", "/usr/local/bin:/usr/bin:/bin");
         }
         command
             .arg("-c")

@@ -1,4 +1,5 @@
 //! `checkpoints ls|show|verify|prune` on real folders: intact, truncated, flipped, foreign, of another run, of a newer version.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on ends")]
 
 use std::{
     fs,

@@ -123,11 +123,11 @@ pub(super) fn decided(observed: &Observed, decision: &Decision) -> Verdict {
         let touches = |action: &&Action| {
             matches!(action, Action::CreatePod { .. } | Action::DeletePod { .. })
         };
-        let touched = decision.actions.iter().find(touches);
+        let one = decision.actions.iter().find(touches);
         ensure!(
             "a gang that is held keeps its pods",
-            touched.is_none(),
-            "{touched:?} is decided"
+            one.is_none(),
+            "{one:?} is decided"
         );
         let gang = decision.gang.as_ref();
         let order = gang.and_then(|gang| gang.coordinator.order());

@@ -111,7 +111,7 @@ fn figures(binary: &Path, folder: &Path) -> Outcome<()> {
     write_identity(folder)?;
     let quiet = supervised(binary, folder, QUIET_LINES, QUIET_US)?;
     let (core, bytes) = quiet.supervisor.ok_or("no supervisor was seen")?;
-    println!("quiet\t{:.5}\t{bytes:.0}", core);
+    println!("quiet\t{core:.5}\t{bytes:.0}");
     let (mut bare, mut under) = (Vec::new(), Vec::new());
     for _ in 0..TURNS {
         bare.push(run(&mut printer(BUSY_LINES, BUSY_US)?, None)?);

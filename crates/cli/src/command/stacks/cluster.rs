@@ -174,10 +174,17 @@ mod tests {
 
     /// Rank and pod of what was read, rank and reason of what is missing.
     type Merged = (Vec<(u32, String)>, Vec<(u32, String)>);
+    /// Its name, what a pod answers, the ranks that are read then, and those that are missing with the reason.
+    type Case = (
+        &'static str,
+        Result<Vec<u8>, String>,
+        &'static [u32],
+        &'static [(u32, &'static str)],
+    );
 
     #[test]
     fn pods_are_believed_about_their_own_ranks() {
-        let cases: [(&str, Result<Vec<u8>, String>, &[u32], &[(u32, &str)]); 6] = [
+        let cases: [Case; 6] = [
             ("own ranks", Ok(answer(&[2, 3], &[])), &[2, 3], &[]),
             (
                 "another one's",

@@ -64,7 +64,7 @@ fn each_no_has_its_sentence() {
         (
             FailureFacts {
                 kind: FailureKind::Pod,
-                before: place(4, 3),
+                before: Some(place(4, 3)),
                 ..facts()
             },
             None,

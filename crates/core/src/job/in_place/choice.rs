@@ -110,7 +110,7 @@ pub(in crate::job) fn way(pass: &Pass<'_>, failure: &Failure) -> Option<RestartW
         let attempt = last.attempt;
         Some(FailurePlace { attempt, slot })
     });
-    let lost = lost_slots(pass);
+    let gone = lost_slots(pass);
     let facts = FailureFacts {
         restart_in: pass.job.settings.restart_in,
         leader_connected: gang.leader_connected,
@@ -120,13 +120,13 @@ pub(in crate::job) fn way(pass: &Pass<'_>, failure: &Failure) -> Option<RestartW
             slot: failure.slot,
         },
         before,
-        kept: pass.job.total_replicas().saturating_sub(lost.len()),
-        leader_lost: leading_slot(pass.job).is_none_or(|leader| lost.contains(leader)),
+        kept: pass.job.total_replicas().saturating_sub(gone.len()),
+        leader_lost: leading_slot(pass.job).is_none_or(|leader| gone.contains(leader)),
         template_changed: template_changed(pass),
     };
     Some(match choose(&facts) {
         RestartWay::InPlace => {
-            let obstacle = obstacle(pass, failure, &lost);
+            let obstacle = obstacle(pass, failure, &gone);
             obstacle.map_or(RestartWay::InPlace, RestartWay::NewPods)
         }
         pods @ RestartWay::NewPods(_) => pods,

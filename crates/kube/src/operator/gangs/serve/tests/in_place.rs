@@ -380,8 +380,8 @@ async fn renewed_authority_reaches_the_leader() {
     let renewed = issue_for_test(&["trainyard.test.svc".to_owned()]);
     let wanted = Some(renewed.authority.clone());
     assert_ne!(server.see(|world| authority(world, "a-worker-0")), wanted);
-    let served = operator.gangs.served.get().unwrap();
-    served.certificate.take_for_test(renewed);
+    let shown = operator.gangs.served.get().unwrap();
+    shown.certificate.take_for_test(renewed);
     trust.announce(operator);
     server
         .wait("the pod has it", |world| {
