@@ -27,7 +27,7 @@ fn ask(settings: &SuperviseSettings) -> Output {
 }
 
 #[test]
-fn held_container_outlives_its_program_until_the_restart() {
+fn held_container_outlives_its_program() {
     let mut gang = Gang::new(2);
     gang.hold_ms = 200;
     let operator = Operator::start(gang.folder.path(), &gang.slots(), StopHow::Hang);

@@ -6,6 +6,7 @@ use k8s_openapi::{
 };
 
 use super::*;
+use crate::job::in_place;
 
 const HALF_HOUR: Duration = Duration::from_mins(30);
 
@@ -40,8 +41,9 @@ fn messages(decision: &Decision, reason: &str) -> Vec<String> {
 fn broken_gang_is_kept_and_restarts_later() {
     let mut gang = held_gang();
     with_gpus(&mut gang, 4);
-    // Only what is held is counted here: pods were made from the same template.
-    gang.world.observed.status.trainyard.pod_template = None;
+    // The pods were made from this template.
+    let digest = in_place::template_digest(&gang.world.job);
+    gang.world.observed.status.trainyard.pod_template = Some(digest);
     let pods = gang.uids();
     gang.ends(worker(1), 1);
     let decision = gang.pass();
@@ -78,7 +80,11 @@ fn broken_gang_is_kept_and_restarts_later() {
     let event = messages(&decision, "HoldEnded");
     let want = "The hold of attempt 1 is over: 3 pods with 8 GPUs held for 30 min.";
     assert_eq!(event, [want]);
-    assert!(messages(&decision, "Restarting")[0].ends_with("The gang restarts in place."));
+    let event = messages(&decision, "Restarting");
+    assert!(
+        event[0].ends_with("The gang restarts in place."),
+        "{event:?}"
+    );
     assert_eq!(gang.record().spent.user, 1);
     assert_eq!(gang.record().hold, None);
     gang.go();
