@@ -405,8 +405,10 @@ mod tests {
             let most: &[&str] = match *name {
                 "trainyard" | "trainyard-tools" => continue,
                 "trainyard-core" | "trainyard-smoke" | "trainyard-stacks" | "xtask" => &[],
-                // The stacks are no adapter: they know of no job.
-                "trainyard-agent" | "trainyard-host" => &["trainyard-core", "trainyard-stacks"],
+                // What reads stacks, GPUs and recorders is no adapter: it starts nothing, and knows of no job.
+                "trainyard-agent" | "trainyard-host" => {
+                    &["trainyard-core", "trainyard-probe", "trainyard-stacks"]
+                }
                 _ => &["trainyard-core"],
             };
             assert_eq!(*allowed, most, "{name}");
