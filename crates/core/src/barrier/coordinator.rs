@@ -199,8 +199,8 @@ pub struct Coordinator {
     digest: u64,
     /// What pods have reported, as far as they have come.
     reported: BTreeMap<PodUid, (u32, StateName)>,
-    /// The pods that were connected to the leader by its last summary.
-    connected: BTreeSet<PodUid>,
+    /// The pods that were connected to the leader by its last summary; unknown until the first one after a start of the operator.
+    connected: Option<BTreeSet<PodUid>>,
     ended: Vec<EndedMember>,
     hang: Option<HangReport>,
     leader_fence: Option<Fence>,
@@ -227,7 +227,7 @@ impl Coordinator {
             order: None,
             digest: 0,
             reported: BTreeMap::new(),
-            connected: BTreeSet::new(),
+            connected: None,
             ended: Vec::new(),
             hang: None,
             leader_fence: None,
@@ -274,13 +274,13 @@ impl Coordinator {
         if summary.roster != self.digest {
             return;
         }
-        self.connected.clear();
+        let connected = self.connected.insert(BTreeSet::new());
         for group in &summary.groups {
             for slot in group.slots.iter() {
                 let Some(uid) = order.roster.get(slot) else {
                     continue;
                 };
-                self.connected.insert(uid.clone());
+                connected.insert(uid.clone());
                 let position = (group.attempt, group.state);
                 let known = self.reported.entry(uid.clone()).or_insert(position);
                 *known = (*known).max(position);

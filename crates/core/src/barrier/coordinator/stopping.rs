@@ -129,11 +129,13 @@ impl Coordinator {
         self.set_order(Command::Stop { attempt, how }, roster);
     }
 
-    /// Whether a program of `attempt` may run in `pod` that the leader still reaches.
+    /// Whether a program of `attempt` may run in `pod` that the leader still reaches. An operator that has just started does not know whom it
+    /// reaches.
     fn is_unfenced(&self, pod: &SeenPod, attempt: u32) -> bool {
         let reported = self.reported(&pod.uid);
         let over = reported.is_some_and(|position| position >= (attempt, StateName::CannotStop));
-        may_run_on(pod) && !over && self.connected.contains(&pod.uid)
+        let reached = (self.connected.as_ref()).is_none_or(|uids| uids.contains(&pod.uid));
+        may_run_on(pod) && !over && reached
     }
 }
 
