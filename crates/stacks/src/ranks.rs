@@ -77,7 +77,7 @@ pub fn look(first: u32, held: Option<&RangeInclusive<u32>>, stacks: bool) -> Vec
 
 /// What a rank used, with its workers; nothing where it has ended.
 fn usage(tree: &Tree, at: usize, process: &Process, rank: u32) -> Option<RankLook> {
-    let state = match process.state {
+    let state = match tree.state(at)? {
         State::Running => RankState::Running,
         State::DiskWait => RankState::DiskWait,
         State::Stopped | State::Traced => RankState::Stopped,

@@ -98,6 +98,22 @@ impl Tree {
         found
     }
 
+    /// The state of the process at a place. One that waits for a child which was stopped before its `exec` (`vfork`) is shown by the kernel
+    /// as in a wait for a disk; it is as stopped as the child.
+    pub fn state(&self, at: usize) -> Option<State> {
+        let state = self.process(at)?.state;
+        let mut all = self.processes.iter().zip(&self.parents);
+        let waits_for_stopped = state == State::DiskWait
+            && all.any(|(child, parent)| {
+                *parent == Some(at) && matches!(child.state, State::Stopped | State::Traced)
+            });
+        Some(if waits_for_stopped {
+            State::Stopped
+        } else {
+            state
+        })
+    }
+
     /// Clock ticks and bytes of a process and of all below it.
     pub fn used(&self, top: usize) -> (u64, u64) {
         let mut counted = vec![false; self.processes.len()];
@@ -155,6 +171,28 @@ mod tests {
             rank: Some(7),
             launched_rank,
         }
+    }
+
+    #[test]
+    fn process_with_a_stopped_child_before_its_exec() {
+        let cases = [
+            (State::DiskWait, State::Stopped, State::Stopped),
+            (State::DiskWait, State::Traced, State::Stopped),
+            (State::DiskWait, State::Sleeping, State::DiskWait),
+            (State::Sleeping, State::Stopped, State::Sleeping),
+        ];
+        for (parent, child, want) in cases {
+            let mut tree = Tree::default();
+            let of = |id, state| Process {
+                state,
+                ..process(id, "sh", None)
+            };
+            tree.add(of(1, parent), None);
+            tree.add(of(2, child), Some(0));
+            assert_eq!(tree.state(0), Some(want), "{parent:?} {child:?}");
+            assert_eq!(tree.state(1), Some(child), "{parent:?} {child:?}");
+        }
+        assert_eq!(Tree::default().state(0), None);
     }
 
     fn tree(all: &[(&str, Option<u32>, Option<usize>)]) -> Tree {
