@@ -20,7 +20,7 @@ const ROTATIONS: usize = 64;
 const EXCHANGES: usize = 200_000;
 
 /// How bad it is that one node holds for another: itself, then each shared domain, then each shared group.
-type Cost = (u64, u64, u64);
+type Cost = (i64, i64, i64);
 
 /// The holder of each node's copies, by name. Empty with fewer than two nodes. `former` is an earlier result, or empty.
 ///
@@ -56,7 +56,7 @@ fn cost(one: &PartnerNode, two: &PartnerNode) -> Cost {
         .take_while(same)
         .count();
     let groups = one.groups.intersection(&two.groups).count();
-    (0, domains as u64, groups as u64)
+    (0, domains as i64, groups as i64)
 }
 
 fn add(one: Cost, two: Cost) -> Cost {
@@ -84,14 +84,23 @@ fn assign(nodes: &[&PartnerNode]) -> Vec<usize> {
     holders
 }
 
-/// Exchanges the holders of two nodes, one of them in `of`, where that lowers the cost; bounded.
+/// For each node of `of`, exchanges its holder with the one other node where that lowers the cost most; bounded.
+///
+/// One exchange per node and not several: each moves the copies of another node too.
 fn exchange(nodes: &[&PartnerNode], holders: &mut [usize], of: &[usize]) {
     let mut tries = 0;
     for &one in of {
+        let now = cost(nodes[one], nodes[holders[one]]);
+        if now == (0, 0, 0) {
+            continue;
+        }
+        let mut best: Option<(Cost, usize)> = None;
         for two in 0..nodes.len() {
-            let now = cost(nodes[one], nodes[holders[one]]);
-            if tries == EXCHANGES || now == (0, 0, 0) {
-                break;
+            if one == two {
+                continue;
+            }
+            if tries == EXCHANGES {
+                return;
             }
             tries += 1;
             let before = add(now, cost(nodes[two], nodes[holders[two]]));
@@ -99,9 +108,13 @@ fn exchange(nodes: &[&PartnerNode], holders: &mut [usize], of: &[usize]) {
                 cost(nodes[one], nodes[holders[two]]),
                 cost(nodes[two], nodes[holders[one]]),
             );
-            if one != two && after < before {
-                holders.swap(one, two);
+            let gain = (before.0 - after.0, before.1 - after.1, before.2 - after.2);
+            if gain > best.map_or((0, 0, 0), |(gain, _)| gain) {
+                best = Some((gain, two));
             }
+        }
+        if let Some((_, two)) = best {
+            holders.swap(one, two);
         }
     }
 }

@@ -103,7 +103,7 @@ proptest! {
         prop_assert_eq!(partners(&turned, &BTreeMap::new()), holders);
     }
 
-    /// One node leaves or comes: at most a few others move.
+    /// One node leaves or comes: the node that lost its holder moves, and at most two others.
     #[test]
     fn repair_moves_few(racks in prop::collection::vec(1_usize..9, 2..7), leaves in any::<prop::sample::Index>()) {
         let all = nodes(&racks);
@@ -116,11 +116,11 @@ proptest! {
         let moved = |one: &BTreeMap<String, String>, two: &BTreeMap<String, String>| {
             one.iter().filter(|(name, holder)| two.get(*name).is_some_and(|other| other != *holder)).count()
         };
-        prop_assert!(moved(&before, &after) <= 4, "{}", moved(&before, &after));
+        prop_assert!(moved(&before, &after) <= 3, "{}", moved(&before, &after));
         prop_assert_eq!(&partners(&left, &after), &after);
         let again = partners(&all, &after);
         check(&all, &again);
-        prop_assert!(moved(&after, &again) <= 4, "{}", moved(&after, &again));
+        prop_assert!(moved(&after, &again) <= 3, "{}", moved(&after, &again));
     }
 
     #[test]
