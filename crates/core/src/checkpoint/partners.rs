@@ -56,7 +56,8 @@ fn cost(one: &PartnerNode, two: &PartnerNode) -> Cost {
         .take_while(same)
         .count();
     let groups = one.groups.intersection(&two.groups).count();
-    (0, domains as i64, groups as i64)
+    let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+    (0, number(domains), number(groups))
 }
 
 fn add(one: Cost, two: Cost) -> Cost {
