@@ -405,7 +405,7 @@ mod tests {
             let most: &[&str] = match *name {
                 "trainyard" | "trainyard-tools" => continue,
                 "trainyard-core" | "trainyard-smoke" | "trainyard-stacks" | "xtask" => &[],
-                // What reads stacks, GPUs and recorders is no adapter: it starts nothing, and knows of no job.
+                // What reads stacks, GPUs and recorders is no adapter: it reads machines, and knows of no job.
                 "trainyard-agent" | "trainyard-host" => {
                     &["trainyard-core", "trainyard-probe", "trainyard-stacks"]
                 }

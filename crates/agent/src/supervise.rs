@@ -203,7 +203,7 @@ fn prepare(
     let rank = (settings.ranks.count == 1).then_some(settings.ranks.first);
     let program = Program::new(words, descriptors, lines)
         .with_variables(setup.variables.clone())
-        .with_gpus(GpuMemory::start(None));
+        .with_gpus(GpuMemory::start(None), setup.limits().stop_within);
     Ok(move |signals| {
         let supervisor = Supervisor::new(origin, member, route, lead, program, reporting, signals);
         supervisor.with(inspect, last_words, rank)

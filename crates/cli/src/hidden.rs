@@ -80,14 +80,27 @@ fn agent(mut words: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// `supervise -- COMMAND [ARGUMENT]…`, the first process of a training container; `supervise --stacks POD [--native]`, what its ranks do.
+/// `supervise -- COMMAND [ARGUMENT]…`, the first process of a training container; `supervise --stacks POD [--native] [--rank N]…`, what its ranks
+/// do.
 fn supervise(words: impl Iterator<Item = OsString>) -> ExitCode {
     let mut words = words.peekable();
     if words.next_if(|word| word == "--stacks").is_some() {
         let pod = words.next().unwrap_or_default();
-        let native = words.any(|word| word == "--native");
+        let (mut native, mut ranks) = (false, Vec::new());
+        // Words that a newer program adds are ignored.
+        while let Some(word) = words.next() {
+            native |= word == "--native";
+            if word == "--rank" {
+                let number = words.next().unwrap_or_default();
+                let number = number.to_string_lossy();
+                let Ok(rank) = number.parse() else {
+                    return cannot(&Failure::new(format!("`{number}` is not a rank")));
+                };
+                ranks.push(rank);
+            }
+        }
         let pod = pod.to_string_lossy();
-        let code = trainyard_agent::ask_for_stacks(&pod, native, &environment::lookup);
+        let code = trainyard_agent::ask_for_stacks(&pod, &ranks, native, &environment::lookup);
         return exit_code(code);
     }
     words.next_if(|word| word == "--");

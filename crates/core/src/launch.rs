@@ -27,6 +27,7 @@ mod mpi_v1;
 mod mpi_v2;
 mod network_policy;
 mod object;
+mod operator_files;
 mod paddle;
 mod plan;
 mod pod;

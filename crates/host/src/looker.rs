@@ -4,7 +4,8 @@
 //! [`trainyard_core::watch`]'s. A thread of its own reads, because a machine under load may take longer for it than output can
 //! wait.
 //!
-//! Invariants: one request is in work at a time, and one more waits. What is read of a pod is bounded.
+//! Invariants: one request is in work at a time, and one more waits; what the watch asks for once is asked for with the next one where one is
+//! left out. What is read of a pod is bounded.
 
 use std::{
     collections::BTreeMap,
@@ -13,7 +14,7 @@ use std::{
     os::fd::{AsFd as _, BorrowedFd},
     sync::{
         Arc,
-        mpsc::{Receiver, Sender, SyncSender, channel, sync_channel},
+        mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_channel},
     },
     thread,
 };
@@ -57,6 +58,7 @@ pub(crate) struct Evidence {
     pub(crate) ranks: Vec<RankEvidence>,
 }
 
+#[derive(Debug)]
 struct Request {
     attempt: u32,
     /// How many ranks the job has.
@@ -76,6 +78,8 @@ pub(crate) struct Looker {
     evidence: Receiver<Evidence>,
     /// Readable when there is evidence.
     bell: Arc<EventFd>,
+    /// The last request, where it was left out.
+    unasked: Option<Request>,
 }
 
 impl Looker {
@@ -98,6 +102,7 @@ impl Looker {
                 requests,
                 evidence,
                 bell,
+                unasked: None,
             }),
             Err(error) => Err(failed(error)),
         }
@@ -109,17 +114,27 @@ impl Looker {
     }
 
     /// Asks for evidence of all ranks of `pods`. Where a look is still in work, and another waits, this one is left out: the
-    /// watch asks again.
-    pub(crate) fn ask(&self, attempt: u32, rank_count: u32, pods: Vec<PodProcesses>, asks: &[Ask]) {
+    /// watch asks again, and for what it asks once of an attempt the next request asks.
+    pub(crate) fn ask(
+        &mut self,
+        attempt: u32,
+        rank_count: u32,
+        pods: Vec<PodProcesses>,
+        asks: &[Ask],
+    ) {
+        let before = self.unasked.take().filter(|it| it.attempt == attempt);
+        let (collectives, dumps) = before.map_or((false, false), |it| (it.collectives, it.dumps));
         let request = Request {
             attempt,
             rank_count,
             pods,
             stacks: asks.contains(&Ask::Stacks),
-            collectives: asks.contains(&Ask::Collectives),
-            dumps: asks.contains(&Ask::Dumps),
+            collectives: collectives || asks.contains(&Ask::Collectives),
+            dumps: dumps || asks.contains(&Ask::Dumps),
         };
-        drop(self.requests.try_send(request));
+        if let Err(TrySendError::Full(left_out)) = self.requests.try_send(request) {
+            self.unasked = Some(left_out);
+        }
     }
 
     /// The next evidence, where there is any.
@@ -229,4 +244,37 @@ fn look(pod: &PodProcesses, stacks: bool) -> Vec<RankEvidence> {
         }
     });
     seen.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_asked_once_survives_a_request_that_is_left_out() {
+        let (requests, to_do) = sync_channel(1);
+        let mut looker = Looker {
+            requests,
+            evidence: channel().1,
+            bell: Arc::new(EventFd::new().unwrap()),
+            unasked: None,
+        };
+        let once = [Ask::Usage, Ask::Collectives, Ask::Dumps];
+        let asked = |to_do: &Receiver<Request>| {
+            let request = to_do.try_recv().unwrap();
+            (request.attempt, request.collectives, request.dumps)
+        };
+        // The second and the third are left out: the first was not taken yet.
+        for asks in [&[Ask::Usage][..], &once, &[Ask::Stacks]] {
+            looker.ask(1, 1, Vec::new(), asks);
+        }
+        assert_eq!(asked(&to_do), (1, false, false));
+        looker.ask(1, 1, Vec::new(), &[Ask::Usage]);
+        assert_eq!(asked(&to_do), (1, true, true));
+        looker.ask(1, 1, Vec::new(), &[Ask::Usage]);
+        looker.ask(1, 1, Vec::new(), &once);
+        assert_eq!(asked(&to_do), (1, false, false), "once");
+        looker.ask(2, 1, Vec::new(), &[Ask::Usage]);
+        assert_eq!(asked(&to_do), (2, false, false), "another attempt");
+    }
 }

@@ -32,7 +32,7 @@ use trainyard_core::{
 use super::signs::Sign;
 
 /// Ranks of a pod whose heartbeats are read, at most.
-const MOST_RANKS: u32 = 64;
+pub(crate) const MOST_RANKS: u32 = 64;
 /// Batches of events that are taken at once; what is left is reported again.
 const MOST_BATCHES: usize = 64;
 
@@ -46,10 +46,10 @@ pub(crate) struct Beats {
     /// Held, so that it does not matter what becomes of the path.
     folder: OwnedFd,
     held: SupervisedRanks,
-    /// The files that were written since the last report: that of the pod, or of a rank counted from its first.
-    written: BTreeSet<Option<u32>>,
+    /// The files that were written since the last report.
+    written: BTreeSet<Owner>,
     /// What each said last.
-    last: BTreeMap<Option<u32>, Heartbeat>,
+    last: BTreeMap<Owner, Heartbeat>,
 }
 
 impl Beats {
@@ -102,12 +102,12 @@ impl Beats {
     /// What was written since the last report.
     pub(crate) fn take(&mut self) -> Vec<Sign> {
         let mut signs = Vec::new();
-        for file in std::mem::take(&mut self.written) {
-            let Some(beat) = self.read(file) else {
+        for owner in std::mem::take(&mut self.written) {
+            let Some(beat) = self.read(owner) else {
                 continue;
             };
-            let before = self.last.insert(file, beat);
-            let rank = file.unwrap_or(0);
+            let before = self.last.insert(owner, beat);
+            let rank = owner.unwrap_or(0);
             let signals = beat.signals(before.as_ref());
             signs.extend(signals.filter_map(|signal| Sign::beaten(rank, &signal)));
         }
@@ -126,22 +126,22 @@ impl Beats {
             .then_some(Some(own))
     }
 
-    fn file_name(&self, rank: Option<u32>) -> String {
-        match rank {
+    fn file_name(&self, owner: Owner) -> String {
+        match owner {
             Some(own) => format!("{BEAT}.{}", self.held.first.saturating_add(own)),
             None => BEAT.to_owned(),
         }
     }
 
     /// The heartbeat in a file, where it is a regular file that holds one.
-    fn read(&self, rank: Option<u32>) -> Option<Heartbeat> {
+    fn read(&self, owner: Owner) -> Option<Heartbeat> {
         // A pipe, a lease or a device must not make the supervisor wait.
         let flags = OFlag::O_RDONLY
             | OFlag::O_NOFOLLOW
             | OFlag::O_NONBLOCK
             | OFlag::O_NOCTTY
             | OFlag::O_CLOEXEC;
-        let name = self.file_name(rank);
+        let name = self.file_name(owner);
         let file = openat(&self.folder, name.as_str(), flags, Mode::empty()).ok()?;
         let file = File::from(file);
         let found = file.metadata().ok().filter(std::fs::Metadata::is_file)?;

@@ -1,12 +1,14 @@
 //! What the processes of this pod's ranks do, seen from outside, on a thread of its own: a machine under load may take long for it.
 //!
-//! Invariants: one question is in work, and one more waits; a later one is dropped, and the watch asks again.
+//! Invariants: one question is in work, and one more waits. A later one is dropped: the watch soon asks again, and what it asks for once is asked for
+//! with its next question. An answer waits until the leader takes it, for at most [`STALE_AFTER`]; dumps come with one alone.
 
 use std::{
     io,
     os::fd::{AsFd, BorrowedFd},
-    sync::mpsc::{Receiver, SyncSender, sync_channel},
+    sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel},
     thread,
+    time::{Duration, Instant},
 };
 
 use trainyard_core::{
@@ -23,11 +25,15 @@ use super::{
 
 /// Reading the stacks of large programs recurses a little.
 const STACK: usize = 512 * 1024;
+/// An answer that could not be sent for so long is not sent: ranks may have moved since, and the watch takes it for what they do now.
+const STALE_AFTER: Duration = Duration::from_secs(10);
 
 /// An answer.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) question: Question,
+    /// When it was looked.
+    looked: Instant,
     /// What was seen of the ranks of this pod.
     pub(crate) signs: Vec<Sign>,
     /// What NCCL's monitor reported of any rank.
@@ -40,6 +46,8 @@ pub(crate) struct Evidence {
     questions: SyncSender<Question>,
     answers: Receiver<Answer>,
     woken: Woken,
+    /// The last question, where it was dropped.
+    unasked: Option<Question>,
 }
 
 impl Evidence {
@@ -60,6 +68,7 @@ impl Evidence {
         thread.stack_size(STACK).spawn(move || {
             let own = std::process::id();
             while let Ok(question) = to_do.recv() {
+                let looked = Instant::now();
                 let looks = ranks::look(own, range.as_ref(), question.stacks);
                 let mut signs = Sign::seen(looks, held.first, network());
                 if let (Some(recorder), Some(range)) = (&mut recorder, &range) {
@@ -83,6 +92,7 @@ impl Evidence {
                 }
                 let answer = Answer {
                     question,
+                    looked,
                     signs,
                     reported,
                 };
@@ -96,18 +106,25 @@ impl Evidence {
             questions,
             answers,
             woken,
+            unasked: None,
         })
     }
 
     /// Asks, where nothing else waits.
-    pub(crate) fn ask(&self, question: Question) {
-        self.questions.try_send(question).ok();
+    pub(crate) fn ask(&mut self, mut question: Question) {
+        if let Some(before) = self.unasked.take() {
+            question.add_unasked(before);
+        }
+        if let Err(TrySendError::Full(dropped)) = self.questions.try_send(question) {
+            self.unasked = Some(dropped);
+        }
     }
 
-    /// The next answer, where there is one.
-    pub(crate) fn take(&mut self) -> Option<Answer> {
+    /// The next answer that is not too old at `now`, where there is one.
+    pub(crate) fn take(&mut self, now: Instant) -> Option<Answer> {
         self.woken.clear();
-        self.answers.try_recv().ok()
+        let mut answers = self.answers.try_iter();
+        answers.find(|answer| now.saturating_duration_since(answer.looked) < STALE_AFTER)
     }
 }
 
@@ -115,5 +132,70 @@ impl AsFd for Evidence {
     /// Readable when there is an answer.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.woken.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn question(number: u32, attempt: u32, once: bool) -> Question {
+        Question {
+            number,
+            attempt,
+            stacks: true,
+            collectives: once,
+            dumps: once,
+        }
+    }
+
+    #[test]
+    fn what_is_asked_once_survives_a_dropped_question() {
+        let (questions, to_do) = sync_channel(1);
+        let mut evidence = Evidence {
+            questions,
+            answers: sync_channel(1).1,
+            woken: wake::pair().unwrap().0,
+            unasked: None,
+        };
+        // The second and the third are dropped: the first was not taken yet.
+        for (number, once) in [(1, false), (2, true), (3, false)] {
+            evidence.ask(question(number, 1, once));
+        }
+        assert_eq!(to_do.try_recv(), Ok(question(1, 1, false)));
+        evidence.ask(question(4, 1, false));
+        assert_eq!(to_do.try_recv(), Ok(question(4, 1, true)));
+        evidence.ask(question(5, 1, false));
+        assert_eq!(to_do.try_recv(), Ok(question(5, 1, false)), "once");
+        // Nothing is left of an attempt that is over.
+        evidence.ask(question(6, 1, false));
+        evidence.ask(question(7, 1, true));
+        assert!(to_do.try_recv().is_ok());
+        evidence.ask(question(8, 2, false));
+        assert_eq!(to_do.try_recv(), Ok(question(8, 2, false)));
+    }
+
+    #[test]
+    fn old_answers_are_dropped() {
+        let (done, answers) = sync_channel(2);
+        let mut evidence = Evidence {
+            questions: sync_channel(1).0,
+            answers,
+            woken: wake::pair().unwrap().0,
+            unasked: None,
+        };
+        let looked = Instant::now();
+        for (number, looked) in [(1, looked), (2, looked + STALE_AFTER)] {
+            let answer = Answer {
+                question: question(number, 1, false),
+                looked,
+                signs: Vec::new(),
+                reported: Vec::new(),
+            };
+            done.send(answer).unwrap();
+        }
+        let taken = evidence.take(looked + STALE_AFTER).unwrap();
+        assert_eq!(taken.question.number, 2);
+        assert!(evidence.take(looked).is_none());
     }
 }

@@ -10,6 +10,8 @@ use trainyard_core::barrier::{
 
 /// A message with few fields: a report, a command, a response.
 const SMALL: usize = 4 * 1024;
+/// What a program printed, and the heartbeats of all ranks of a pod.
+const SIGNS: usize = 16 * 1024;
 /// What was seen of all ranks of a pod.
 const EVIDENCE: usize = 256 * 1024;
 
@@ -65,7 +67,8 @@ impl Kind {
     /// Bytes of its content, at most.
     pub(crate) fn bound(self) -> usize {
         match self {
-            Self::Hello | Self::Command | Self::Signs | Self::Question => SMALL,
+            Self::Hello | Self::Command | Self::Question => SMALL,
+            Self::Signs => SIGNS,
             Self::Evidence => EVIDENCE,
             Self::Token => MAX_TOKEN,
             Self::Summary | Self::Operator => MAX_MESSAGE,

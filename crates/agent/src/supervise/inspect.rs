@@ -34,8 +34,8 @@ use trainyard_stacks::report::{PodToRead, ToRead, read};
 
 use crate::log_message;
 
-/// Bytes of a request, at most.
-const REQUEST_BYTES: usize = 512;
+/// Bytes of a request, at most: so many name a thousand ranks.
+const REQUEST_BYTES: usize = 8 * 1024;
 /// Bytes of an answer, at most: what a pod with many ranks and threads has is far below it.
 const ANSWER_BYTES: u64 = 64 << 20;
 /// How long a request may take to arrive.
@@ -54,6 +54,9 @@ struct Request {
     native: bool,
     /// The name of the pod, as whoever asks knows it; it is repeated in the answer.
     pod: String,
+    /// Only these ranks; all of the pod where there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    ranks: Vec<u32>,
 }
 
 /// The socket, and the thread that answers. The socket is removed with this value.
@@ -120,7 +123,7 @@ fn answer(mut stream: UnixStream, held: SupervisedRanks, attempt: &AtomicU32) ->
             ranks: (held.count > 0).then_some(held.first..=last),
         }],
         missing: Vec::new(),
-        only: Vec::new(),
+        only: request.ranks,
         native: request.native,
     });
     let text = serde_json::to_vec(&stacks)?;
@@ -147,10 +150,15 @@ fn read_request(stream: &mut UnixStream) -> io::Result<Request> {
     serde_json::from_slice(&bytes).map_err(io::Error::from)
 }
 
-/// Asks the supervisor of this container for the stacks of its ranks and prints them as JSON; returns the exit code. `lookup` returns variables
-/// of the environment.
-pub fn ask_for_stacks(pod: &str, native: bool, lookup: &dyn Fn(&str) -> Option<String>) -> i32 {
-    match ask(pod, native, lookup) {
+/// Asks the supervisor of this container for the stacks of `ranks`, of all its ranks where there are none, and prints them as JSON; returns the
+/// exit code. `lookup` returns variables of the environment.
+pub fn ask_for_stacks(
+    pod: &str,
+    ranks: &[u32],
+    native: bool,
+    lookup: &dyn Fn(&str) -> Option<String>,
+) -> i32 {
+    match ask(pod, ranks, native, lookup) {
         Ok(answer) => i32::from(io::stdout().write_all(&answer).is_err()),
         Err(why) => {
             log_message(&why);
@@ -161,6 +169,7 @@ pub fn ask_for_stacks(pod: &str, native: bool, lookup: &dyn Fn(&str) -> Option<S
 
 fn ask(
     pod: &str,
+    ranks: &[u32],
     native: bool,
     lookup: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Vec<u8>, String> {
@@ -169,15 +178,24 @@ fn ask(
     let folder = settings.and_then(|settings| settings.run);
     let folder = folder.ok_or("this container has no supervisor that can be asked")?;
     let path = Path::new(&folder).join(SOCKET);
+    let request = Request {
+        native,
+        pod: pod.to_owned(),
+        ranks: ranks.to_vec(),
+    };
+    let mut request = serde_json::to_vec(&request).map_err(|error| error.to_string())?;
+    request.push(b'\n');
+    if request.len() > REQUEST_BYTES {
+        return Err(format!(
+            "a request for {} ranks has {} bytes, at most {REQUEST_BYTES} are allowed",
+            ranks.len(),
+            request.len()
+        ));
+    }
     let asked = || -> io::Result<Vec<u8>> {
         let mut stream = UnixStream::connect(&path)?;
         stream.set_read_timeout(Some(ANSWER_WITHIN))?;
         stream.set_write_timeout(Some(REQUEST_WITHIN))?;
-        let mut request = serde_json::to_vec(&Request {
-            native,
-            pod: pod.to_owned(),
-        })?;
-        request.push(b'\n');
         stream.write_all(&request)?;
         let mut answer = Vec::new();
         stream.take(ANSWER_BYTES).read_to_end(&mut answer)?;
@@ -219,16 +237,23 @@ mod tests {
         let socket = folder.path().join(SOCKET);
         let mode = fs::metadata(&socket).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
-        for _ in 0..2 {
-            let answer = ask("p", false, &settings(folder.path())).unwrap();
+        let cases: [(&[u32], &[u32]); 4] =
+            [(&[], &[4, 5]), (&[], &[4, 5]), (&[5], &[5]), (&[6], &[])];
+        for (ranks, want) in cases {
+            let answer = ask("p", ranks, false, &settings(folder.path())).unwrap();
             let stacks: RunStacks = serde_json::from_slice(&answer).unwrap();
             assert_eq!((stacks.attempt, stacks.rank_count), (3, 8));
             let missing: Vec<u32> = stacks.missing.iter().map(|it| it.rank).collect();
-            assert_eq!(missing, [4, 5]);
+            assert_eq!(missing, want, "{ranks:?}");
         }
+        let error = ask("p", &[1_000_000; 2000], false, &settings(folder.path())).unwrap_err();
+        assert!(
+            error.starts_with("a request for 2000 ranks has 16"),
+            "{error}"
+        );
         drop(inspect);
         assert!(!socket.exists());
-        let error = ask("p", false, &settings(folder.path())).unwrap_err();
+        let error = ask("p", &[], false, &settings(folder.path())).unwrap_err();
         assert!(error.contains("does not answer"), "{error}");
     }
 
@@ -246,7 +271,7 @@ mod tests {
             assert!(answer.is_empty(), "{answer:?}");
         }
         // The next one is answered all the same.
-        assert!(ask("p", true, &settings(folder.path())).is_ok());
+        assert!(ask("p", &[], true, &settings(folder.path())).is_ok());
     }
 
     #[test]
@@ -262,7 +287,7 @@ mod tests {
 
     #[test]
     fn container_without_a_supervisor_says_so() {
-        let error = ask("p", false, &|_| None).unwrap_err();
+        let error = ask("p", &[], false, &|_| None).unwrap_err();
         assert_eq!(error, "this container has no supervisor that can be asked");
     }
 }

@@ -261,7 +261,11 @@ pub(crate) fn feed(frame: &Frame) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{Ipv4Addr, TcpStream};
+    use std::{
+        net::{Ipv4Addr, TcpStream},
+        thread,
+        time::Instant,
+    };
 
     use rustls::{crypto::ring, server::ResolvesServerCertUsingSni};
 
@@ -282,6 +286,13 @@ mod tests {
         let sockets: Vec<TcpStream> = (0..3)
             .map(|_| TcpStream::connect(address).unwrap())
             .collect();
+        // A connection may be made before it can be accepted.
+        let until = Instant::now() + Duration::from_secs(20);
+        while members.len() < 2 {
+            assert!(Instant::now() < until, "{} are accepted", members.len());
+            members.accept(Duration::ZERO);
+            thread::yield_now();
+        }
         members.accept(Duration::ZERO);
         assert_eq!(members.len(), 2);
         drop(sockets);

@@ -22,7 +22,7 @@ use std::{
 
 use nix::{sys::signal::Signal, unistd::Pid};
 use trainyard_core::{
-    barrier::{ProgramExit, StopHow},
+    barrier::{Limits, ProgramExit, StopHow},
     launch::supervise::variable_name,
 };
 use trainyard_probe::evidence::GpuMemory;
@@ -51,8 +51,9 @@ const DRAIN_WITHIN: Duration = Duration::from_secs(1);
 const DRAIN_AT_END: Duration = Duration::from_secs(5);
 /// How long the memory of GPUs is waited for.
 const GPU_WITHIN: Duration = Duration::from_secs(30);
-/// How long a whole stop may take with that: a member that takes 35 s is given up.
-const GPU_UNTIL: Duration = Duration::from_secs(32);
+/// What is left then of the time after which a member that has not stopped is lost: a driver that does not respond is waited for 5 s longer, and the
+/// report has to arrive.
+const GPU_MARGIN: Duration = Duration::from_secs(6);
 /// The exit code of shells for a program that does not exist.
 const NOT_FOUND: i32 = 127;
 
@@ -107,6 +108,8 @@ pub(crate) struct Program {
     variables: Vec<(&'static str, String)>,
     /// The GPUs of the pod.
     gpus: Option<GpuMemory>,
+    /// How long a whole stop may take before the member is lost.
+    stop_within: Duration,
 }
 
 impl Program {
@@ -122,6 +125,7 @@ impl Program {
             lines,
             variables: Vec::new(),
             gpus: None,
+            stop_within: Limits::default().stop_within,
         }
     }
 
@@ -131,9 +135,10 @@ impl Program {
         self
     }
 
-    /// The same with GPUs whose memory is waited for after a stop.
-    pub(crate) fn with_gpus(mut self, gpus: Option<GpuMemory>) -> Self {
+    /// The same with GPUs whose memory is waited for after a stop. A member that takes longer than `stop_within` to stop is lost.
+    pub(crate) fn with_gpus(mut self, gpus: Option<GpuMemory>, stop_within: Duration) -> Self {
         self.gpus = gpus;
+        self.stop_within = stop_within;
         self
     }
 
@@ -301,8 +306,7 @@ impl Program {
         else {
             return false;
         };
-        let left = stop.began.saturating_add(GPU_UNTIL).saturating_sub(now);
-        gpus.wait(left.min(GPU_WITHIN));
+        gpus.wait(gpu_wait(self.stop_within, now.saturating_sub(stop.began)));
         stop.next = now + ROUND;
         true
     }
@@ -385,6 +389,33 @@ impl Program {
                 stop.next = now + if stop.reported { SLOW_ROUND } else { ROUND };
             }
             Stage::Kill { .. } => {}
+        }
+    }
+}
+
+/// How long memory is waited for in a stop that may take `stop_within` and has taken `spent`.
+fn gpu_wait(stop_within: Duration, spent: Duration) -> Duration {
+    let left = stop_within.saturating_sub(GPU_MARGIN.saturating_add(spent));
+    left.min(GPU_WITHIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gpu_wait_ends_before_the_member_is_lost() {
+        // Seconds: how long a stop may take, how long it took, how long memory is waited for.
+        let cases = [
+            (35, 0, 29),
+            (35, 7, 22),
+            (35, 34, 0),
+            (90, 0, 30),
+            (5, 0, 0),
+        ];
+        for (within, spent, want) in cases {
+            let found = gpu_wait(Duration::from_secs(within), Duration::from_secs(spent));
+            assert_eq!(found, Duration::from_secs(want), "{within} {spent}");
         }
     }
 }

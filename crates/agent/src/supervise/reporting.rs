@@ -1,6 +1,9 @@
 //! What a member reports to the leader's watch and how often, and what a leader sends it.
 
-use std::time::Duration;
+use std::{
+    os::fd::{AsFd as _, BorrowedFd},
+    time::{Duration, Instant},
+};
 
 use trainyard_core::{
     barrier::{Envelope, LeaderMessage},
@@ -10,7 +13,7 @@ use trainyard_core::{
 
 use super::{
     beats::Beats,
-    evidence::Evidence,
+    evidence::{Answer, Evidence},
     frame::{Frame, Kind},
     signs::{Question, Report, Sign},
 };
@@ -26,7 +29,7 @@ pub(crate) struct Reporting {
     job: String,
     pub(crate) slot: Slot,
     ranks: SupervisedRanks,
-    pub(crate) evidence: Evidence,
+    evidence: Evidence,
     /// What the program writes into its files, where they can be read.
     pub(crate) beats: Option<Beats>,
     /// Between two reports of what the program prints.
@@ -65,6 +68,21 @@ impl Reporting {
         (self.has_news && takes).then_some(self.next)
     }
 
+    /// Asks what the ranks do.
+    pub(crate) fn ask(&mut self, question: Question) {
+        self.evidence.ask(question);
+    }
+
+    /// The next answer, where the leader `takes` it: a dump is read once, so an answer is kept until it can be sent.
+    pub(crate) fn take_answer(&mut self, takes: bool) -> Option<Answer> {
+        takes.then(|| self.evidence.take(Instant::now())).flatten()
+    }
+
+    /// Readable when there is an answer that the leader `takes`. One that waits for the leader wakes nobody.
+    pub(crate) fn answers(&self, takes: bool) -> Option<BorrowedFd<'_>> {
+        takes.then(|| self.evidence.as_fd())
+    }
+
     /// A report about the ranks of this pod.
     pub(crate) fn report(&self, attempt: u32, asked: Option<u32>, signs: Vec<Sign>) -> Report {
         Report {
@@ -99,12 +117,12 @@ pub(crate) fn read_frame(frame: &Frame) -> Option<FromLeader> {
 
 #[cfg(test)]
 mod tests {
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
     use trainyard_core::spec::Role;
 
     use super::*;
 
-    #[test]
-    fn signs_wait_for_the_leader() {
+    fn reporting() -> Reporting {
         let held = SupervisedRanks {
             first: 0,
             count: 1,
@@ -112,7 +130,37 @@ mod tests {
         };
         let evidence = Evidence::start(held, None, None, || None).unwrap();
         let slot = Slot::new(Role::Worker, 0);
-        let mut reporting = Reporting::new("j".to_owned(), slot, held, evidence);
+        Reporting::new("j".to_owned(), slot, held, evidence)
+    }
+
+    #[test]
+    fn answers_wait_for_the_leader() {
+        let mut reporting = reporting();
+        reporting.ask(Question {
+            number: 7,
+            attempt: 1,
+            stacks: false,
+            collectives: false,
+            dumps: false,
+        });
+        let readable = |reporting: &Reporting| {
+            let fd = reporting.answers(true).unwrap();
+            let mut polled = [PollFd::new(fd, PollFlags::POLLIN)];
+            poll(&mut polled, PollTimeout::from(20_000_u16)).unwrap() == 1
+        };
+        assert!(readable(&reporting), "no answer");
+        // Without a connection, or while an answer waits, nothing is taken, and nothing is polled for it.
+        assert!(reporting.take_answer(false).is_none());
+        assert!(reporting.answers(false).is_none());
+        assert!(readable(&reporting), "it was lost");
+        let answer = reporting.take_answer(true).unwrap();
+        assert_eq!(answer.question.number, 7);
+        assert!(reporting.take_answer(true).is_none());
+    }
+
+    #[test]
+    fn signs_wait_for_the_leader() {
+        let mut reporting = reporting();
         reporting.next = Duration::from_secs(5);
         let (early, late) = (Duration::from_secs(4), Duration::from_secs(6));
         let cases = [

@@ -208,9 +208,7 @@ impl Sign {
         });
         signs.flatten().take(MAX_SIGNS).collect()
     }
-}
 
-impl Sign {
     /// What Flight Recorders of the ranks of a pod show whose first is `first`.
     pub(crate) fn recorded(dumps: Vec<(u32, Vec<Collective>)>, first: u32) -> Vec<Self> {
         let signs = dumps.into_iter().filter_map(|(rank, began)| {
@@ -328,6 +326,14 @@ impl What {
 }
 
 impl Question {
+    /// Also asks for what `before` asked for and nobody was asked: the watch asks for it once. An attempt that is over needs no answer.
+    pub(crate) fn add_unasked(&mut self, before: Self) {
+        if before.attempt == self.attempt {
+            self.collectives |= before.collectives;
+            self.dumps |= before.dumps;
+        }
+    }
+
     /// The content of a frame.
     pub(crate) fn encode(&self) -> Vec<u8> {
         serde_json::to_vec(self).unwrap_or_default()
@@ -342,6 +348,7 @@ impl Question {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::supervise::{beats::MOST_RANKS, frame::Kind};
 
     #[test]
     fn reports_survive_the_wire() {
@@ -385,7 +392,8 @@ mod tests {
         assert!(step.loss.unwrap().is_nan());
     }
 
-    /// The most that a program may have printed between two reports, with the longest numbers there are.
+    /// The most that a program may have printed between two reports, and the heartbeats of all its ranks and of the pod, with the longest
+    /// numbers there are.
     #[test]
     fn the_largest_report_of_steps_fits_into_a_frame() {
         for value in [1e300, -f64::MAX, f64::MIN_POSITIVE, -5e-324, 0.1 + 0.2] {
@@ -395,19 +403,33 @@ mod tests {
                 loss: Some(value),
                 grad_norm: Some(value),
             });
-            let report = Report {
-                job: "0".repeat(36),
-                attempt: u32::MAX,
-                first: u32::MAX - 1,
-                count: 1,
-                asked: None,
-                signs: vec![Sign::printed(&step).unwrap(); 16],
+            let phase = Signal::Beat {
+                phase: Some(Phase::Evaluate),
+                step: None,
             };
-            let bytes = report.encode();
-            let bound = super::super::frame::Kind::Signs.bound();
-            assert!(bytes.len() <= bound, "{value:e}: {} bytes", bytes.len());
-            let back = Report::decode(&bytes).unwrap().signals().next();
-            assert_eq!(back, Some((u32::MAX - 1, step)));
+            let printed = vec![Sign::printed(&step).unwrap(); 16];
+            let beaten = (0..MOST_RANKS).chain([0]).flat_map(|rank| {
+                let both = [&step, &phase].into_iter();
+                both.filter_map(move |signal| Sign::beaten(rank, signal))
+            });
+            let all: Vec<Sign> = printed.iter().cloned().chain(beaten).collect();
+            for (count, signs) in [(1, printed), (MOST_RANKS, all)] {
+                let report = Report {
+                    job: "0".repeat(36),
+                    attempt: u32::MAX,
+                    first: u32::MAX - count,
+                    count,
+                    asked: None,
+                    signs,
+                };
+                let bytes = report.encode();
+                let bound = Kind::Signs.bound();
+                let length = bytes.len();
+                assert!(length <= bound, "{count} ranks, {value:e}: {length} bytes");
+                let back: Vec<(u32, Signal)> = Report::decode(&bytes).unwrap().signals().collect();
+                assert_eq!(back.len(), report.signs.len(), "{count} ranks");
+                assert_eq!(back.first(), Some(&(u32::MAX - count, step.clone())));
+            }
         }
     }
 

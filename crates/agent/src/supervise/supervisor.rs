@@ -306,8 +306,8 @@ impl Supervisor {
                                 self.member.receive(&envelope, now)
                             }
                             Some(FromLeader::Question(question)) => {
-                                if let Some(reporting) = &self.reporting {
-                                    reporting.evidence.ask(question);
+                                if let Some(reporting) = &mut self.reporting {
+                                    reporting.ask(question);
                                 }
                                 Vec::new()
                             }
@@ -384,15 +384,16 @@ impl Supervisor {
         self.send_report(Kind::Signs, report, now);
     }
 
-    /// Reports what was seen of the ranks, where it was asked for.
+    /// Reports what was seen of the ranks, where it was asked for and the leader takes it.
     fn report_evidence(&mut self, now: Duration) {
         while let Some(reporting) = &mut self.reporting
-            && let Some(answer) = reporting.evidence.take()
+            && let Some(answer) = reporting.take_answer(self.route.takes(Kind::Evidence))
         {
             let Answer {
                 question,
                 signs,
                 reported,
+                ..
             } = answer;
             if let Some(watching) = self.lead.as_mut().and_then(|lead| lead.watching.as_mut()) {
                 watching.take_reported(question.attempt, reported, now);
@@ -431,8 +432,8 @@ impl Supervisor {
                 lead.members
                     .send(connection, Kind::Question, question.encode());
             }
-            if let Some(reporting) = &self.reporting {
-                reporting.evidence.ask(question);
+            if let Some(reporting) = &mut self.reporting {
+                reporting.ask(question);
             }
         }
         if let Some(hang) = outcome.hang {
@@ -536,8 +537,8 @@ impl Supervisor {
             vec![(Ready::Signal, self.signals.as_fd(), PollFlags::POLLIN)];
         let mut due = vec![self.member.wake_at(), self.program.wake_at()];
         if let Some(reporting) = &self.reporting {
-            let evidence = reporting.evidence.as_fd();
-            wanted.push((Ready::Report, evidence, PollFlags::POLLIN));
+            let answers = reporting.answers(self.route.takes(Kind::Evidence));
+            wanted.extend(answers.map(|fd| (Ready::Report, fd, PollFlags::POLLIN)));
             due.push(reporting.wake_at(self.route.takes(Kind::Signs)));
             // What waits for its time wakes nobody again.
             let lines = self.program.lines().filter(|_| !reporting.has_news);

@@ -14,6 +14,8 @@ use super::{Format, Place, State, Which};
 ///
 /// Stacks are read from `CPython` 3.9 to 3.14. Calls into C have no frame: the line that made the call is shown,
 /// with the kernel function that the thread waits in.
+///
+/// The exit code is 2 if no rank could be read.
 #[derive(Debug, ClapArgs)]
 #[command(after_long_help = "\
 Examples:
@@ -48,7 +50,8 @@ pub(crate) struct Stacks {
 /// command: Ctrl-C ends `exec`, and the command with it. On a cluster `kubectl exec` runs it, with a terminal of its own
 /// where this is one.
 ///
-/// The exit code is that of the command; 2 if it could not be run, 126 or 127 as shells use them.
+/// The exit code is that of the command; 2 if it could not be run, 126 or 127 as shells use them. On a cluster it is that of `kubectl exec`, which is
+/// the command's, or 1 if `kubectl` could not run it.
 #[derive(Debug, ClapArgs)]
 #[command(after_long_help = "\
 Examples:

@@ -1,7 +1,7 @@
 //! Commands in pods of a cluster, by `kubectl exec`.
 //!
-//! The client of this program has no `WebSockets`: the crate that brings them needs a second version of another one. Whoever works on a cluster
-//! has `kubectl`, which also has the credentials.
+//! The client of this program has no `WebSockets`: the crate that brings them needs a second version of `getrandom`. Whoever works on a cluster has
+//! `kubectl`, which also has the credentials.
 
 use std::{
     ffi::OsString,
@@ -38,6 +38,8 @@ use crate::{clean, failure::Failure, words};
 const KUBECTL: &str = "kubectl";
 /// How often a process is looked at that may have ended.
 const LOOK: Duration = Duration::from_millis(20);
+/// How long `kubectl` may take to print its own version.
+const VERSION_WITHIN: Duration = Duration::from_secs(10);
 /// Bytes of a message of `kubectl` that are kept.
 const MESSAGE_BYTES: u64 = 4096;
 
@@ -74,6 +76,12 @@ impl RankPods {
     /// How many ranks the job has.
     pub(crate) fn count(&self) -> u32 {
         self.ranks.count(&self.replicas)
+    }
+
+    /// The attempt that runs, as the operator labelled the pods.
+    pub(crate) fn attempt(&self) -> u32 {
+        let attempts = self.pods.iter().map(|pod| pod.facts.attempt);
+        attempts.max().unwrap_or_default()
     }
 
     /// The pod of `rank`, which runs.
@@ -162,13 +170,10 @@ impl Site<'_> {
         (at_once, limit, most_bytes): (usize, Duration, u64),
     ) -> Result<Vec<Answer>, Failure> {
         // One clear sentence, instead of the same for each pod.
-        let there = Command::new(KUBECTL)
-            .args(["version", "--client"])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status();
-        there.map_err(|error| cannot_start(&error))?;
+        let version = spawn(Command::new(KUBECTL).args(["version", "--client"]));
+        let version = version.map_err(|error| cannot_start(&error))?;
+        finish(version, VERSION_WITHIN, MESSAGE_BYTES)
+            .map_err(|why| Failure::new(format!("`kubectl version --client` failed: {why}")))?;
         let next = AtomicUsize::new(0);
         let (done, answers) = mpsc::channel();
         thread::scope(|scope| {
@@ -198,37 +203,47 @@ impl Site<'_> {
 
 /// Runs `command` for at most `limit`; what it printed, or why it did not.
 fn run(command: &mut Command, limit: Duration, most_bytes: u64) -> Answer {
-    let until = Instant::now() + limit;
-    let mut child = command
+    let child = spawn(command).map_err(|error| error.to_string())?;
+    finish(child, limit, most_bytes)
+}
+
+fn spawn(command: &mut Command) -> io::Result<Child> {
+    command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .map_err(|error| error.to_string())?;
+}
+
+/// Waits for at most `limit` until a child has ended and all that it printed has arrived; kills it where it has not.
+fn finish(mut child: Child, limit: Duration, most_bytes: u64) -> Answer {
+    let until = Instant::now() + limit;
+    let late = || format!("no answer within {} s", limit.as_secs());
     let out = collect(child.stdout.take(), most_bytes);
     let err = collect(child.stderr.take(), MESSAGE_BYTES);
-    let status = loop {
+    let ended = loop {
         match child.try_wait() {
-            Ok(Some(status)) => break Some(status),
+            Ok(Some(status)) => break Ok(status),
             Ok(None) if Instant::now() < until => thread::sleep(LOOK),
-            Ok(None) => break None,
-            Err(error) => return Err(error.to_string()),
+            Ok(None) => break Err(late()),
+            Err(error) => break Err(error.to_string()),
         }
     };
-    let Some(status) = status else {
+    let status = ended.inspect_err(|_| {
         child.kill().ok();
         child.wait().ok();
-        return Err(format!("no answer within {} s", limit.as_secs()));
-    };
+    })?;
     // A process that `kubectl` left behind may hold the pipes.
-    let take = |from: mpsc::Receiver<Vec<u8>>| from.recv_timeout(Duration::from_secs(1));
-    let (out, err) = (take(out).unwrap_or_default(), take(err).unwrap_or_default());
+    let take = |from: mpsc::Receiver<Vec<u8>>| {
+        from.recv_timeout(until.saturating_duration_since(Instant::now()).max(LOOK))
+    };
     if status.success() {
-        return Ok(out);
+        return take(out).map_err(|_| late());
     }
+    let err = take(err).unwrap_or_default();
     let said = String::from_utf8_lossy(&err);
     let line = said.lines().find(|line| !line.trim().is_empty());
-    Err(clean::text(line.unwrap_or("`kubectl exec` failed")))
+    Err(clean::text(line.unwrap_or("`kubectl` failed")))
 }
 
 /// Reads at most so many bytes on a thread of its own, and what follows to nowhere.
@@ -311,7 +326,7 @@ mod tests {
     #[test]
     fn answers_are_bounded() {
         let second = Duration::from_secs(1);
-        let cases: [(&str, Duration, Result<&str, &str>); 5] = [
+        let cases: [(&str, Duration, Result<&str, &str>); 7] = [
             ("echo yes; echo no >&2", 9 * second, Ok("yes\n")),
             ("yes | head -c 100000", 9 * second, Ok("y\ny\ny\ny\n")),
             (
@@ -319,8 +334,15 @@ mod tests {
                 9 * second,
                 Err("no such pod"),
             ),
-            ("exit 3", 9 * second, Err("`kubectl exec` failed")),
+            ("exit 3", 9 * second, Err("`kubectl` failed")),
             ("sleep 1000", second / 10, Err("no answer within 0 s")),
+            // What arrives after the end is waited for, as long as there is time.
+            ("(sleep 1.2; echo late) &", 9 * second, Ok("late\n")),
+            (
+                "sleep 20 & echo half",
+                3 * second / 2,
+                Err("no answer within 1 s"),
+            ),
         ];
         for (script, limit, want) in cases {
             let found = run(&mut shell(script), limit, 8);

@@ -64,7 +64,16 @@ fn print(
         Format::Json => printer.json(&document(job, run_id, stacks, Timestamp::now()))?,
         Format::Text => printer.data(text(job, stacks, args.native).as_bytes())?,
     }
-    Ok(Exit::Done)
+    Ok(exit(stacks))
+}
+
+/// Nothing was read where not one rank was; a part of them is an answer.
+fn exit(stacks: &RunStacks) -> Exit {
+    if stacks.ranks.is_empty() {
+        Exit::CouldNot
+    } else {
+        Exit::Done
+    }
 }
 
 /// Asks the engine of the run.
@@ -93,5 +102,23 @@ pub(super) fn document<'a>(
         read_at: now,
         groups: group::of(&stacks.ranks),
         stacks,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use trainyard_host::stacks::RankStacks;
+
+    use super::*;
+
+    #[test]
+    fn without_a_rank_nothing_was_read() {
+        let mut stacks = RunStacks {
+            rank_count: 2,
+            ..RunStacks::default()
+        };
+        assert_eq!(exit(&stacks), Exit::CouldNot);
+        stacks.ranks.push(RankStacks::default());
+        assert_eq!(exit(&stacks), Exit::Done);
     }
 }

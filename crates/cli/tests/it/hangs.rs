@@ -145,9 +145,10 @@ fn bytes_that_move_are_no_hang() {
 /// Scenario 7: silence before the first step, and in it.
 #[test]
 fn first_step_takes_its_time() {
-    let script = "sleep 7; echo warm; sleep 5; n=0; while test $n -lt 10; do n=$((n + 1)); \
+    // Both silences are longer than `hang-after`, and steps are far from it on a busy machine, too.
+    let script = "sleep 14; echo warm; sleep 10; n=0; while test $n -lt 10; do n=$((n + 1)); \
                   if test $RANK = 0; then echo step $n loss 0.5; fi; sleep 0.05; done";
-    let times = "trainyard.dev/hang-floor: 3s, trainyard.dev/hang-after: 4s";
+    let times = "trainyard.dev/hang-floor: 6s, trainyard.dev/hang-after: 8s";
     let outcome = run(&["--format", "json"], &annotated(2, script, times)).run();
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     let report = report(&outcome);

@@ -6,12 +6,12 @@
 //!
 //! Invariant: what the user set stays. A container that has one of the variables, or something mounted at that place, is left as it is.
 
-use k8s_openapi::api::core::v1::{
-    Container, DownwardAPIProjection, DownwardAPIVolumeFile, ObjectFieldSelector,
-    ProjectedVolumeSource, ServiceAccountTokenProjection, Volume, VolumeMount, VolumeProjection,
-};
+use k8s_openapi::api::core::v1::{Container, VolumeMount};
 
-use super::{LaunchedPod, env};
+use super::{
+    LaunchedPod, env,
+    operator_files::{AUTHORITY_FILE, TOKEN_FILE, operator_files},
+};
 use crate::spec::{Job, ProgressBy, annotation};
 
 /// The port of the operator's Service to which progress is sent.
@@ -22,8 +22,6 @@ const CA_CERT: &str = "KUBEFLOW_TRAINER_SERVER_CA_CERT";
 const TOKEN: &str = "KUBEFLOW_TRAINER_SERVER_TOKEN";
 const VOLUME: &str = "kubeflow-trainer-token";
 const FOLDER: &str = "/var/run/secrets/kubeflow/trainer";
-/// The kubelet renews the token before it has run out.
-const TOKEN_SECONDS: i64 = 3_600;
 
 /// Where progress is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,8 +77,8 @@ pub fn add(pod: &mut LaunchedPod, job: &Job, push: &Push) {
         mounted = true;
         let variables = [
             env::variable(URL, format!("{}{}", push.server, path(namespace, name))),
-            env::variable(CA_CERT, format!("{FOLDER}/ca.crt")),
-            env::variable(TOKEN, format!("{FOLDER}/token")),
+            env::variable(CA_CERT, format!("{FOLDER}/{AUTHORITY_FILE}")),
+            env::variable(TOKEN, format!("{FOLDER}/{TOKEN_FILE}")),
         ];
         env::append(container, variables);
         container
@@ -97,7 +95,8 @@ pub fn add(pod: &mut LaunchedPod, job: &Job, push: &Push) {
         return;
     }
     let volumes = spec.volumes.get_or_insert_default();
-    volumes.push(volume(audience(namespace, name)));
+    let audience = audience(namespace, name);
+    volumes.push(operator_files(VOLUME, audience, annotation::PROGRESS_CA));
     let annotations = metadata.annotations.get_or_insert_default();
     annotations.insert(annotation::PROGRESS_CA.to_owned(), push.authority.clone());
 }
@@ -107,38 +106,4 @@ fn is_taken(container: &Container) -> bool {
     let mut mounts = container.volume_mounts.iter().flatten();
     variables.any(|variable| [URL, CA_CERT, TOKEN].contains(&variable.name.as_str()))
         || mounts.any(|mount| mount.mount_path.trim_end_matches('/') == FOLDER)
-}
-
-fn volume(audience: String) -> Volume {
-    let token = VolumeProjection {
-        service_account_token: Some(ServiceAccountTokenProjection {
-            audience: Some(audience),
-            expiration_seconds: Some(TOKEN_SECONDS),
-            path: "token".to_owned(),
-            ..ServiceAccountTokenProjection::default()
-        }),
-        ..VolumeProjection::default()
-    };
-    let file = DownwardAPIVolumeFile {
-        path: "ca.crt".to_owned(),
-        field_ref: Some(ObjectFieldSelector {
-            api_version: None,
-            field_path: format!("metadata.annotations['{}']", annotation::PROGRESS_CA),
-        }),
-        ..DownwardAPIVolumeFile::default()
-    };
-    let authority = VolumeProjection {
-        downward_api: Some(DownwardAPIProjection {
-            items: Some(vec![file]),
-        }),
-        ..VolumeProjection::default()
-    };
-    Volume {
-        name: VOLUME.to_owned(),
-        projected: Some(ProjectedVolumeSource {
-            sources: Some(vec![token, authority]),
-            ..ProjectedVolumeSource::default()
-        }),
-        ..Volume::default()
-    }
 }

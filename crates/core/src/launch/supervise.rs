@@ -24,8 +24,6 @@ pub const OPERATOR_PORT: u16 = 10_444;
 /// The volume with the leader's token and the authority of the operator.
 const FILES_VOLUME: &str = "trainyard-gang";
 const FILES_FOLDER: &str = "/var/run/secrets/trainyard/gang";
-/// The kubelet renews the token before it has run out.
-const TOKEN_SECONDS: i64 = 3_600;
 
 /// The volume for what supervisor and program exchange: a socket, heartbeats, dumps of Flight Recorders. It is in memory, so that nothing
 /// outlives the pod.

@@ -257,10 +257,7 @@ impl Engine<'_> {
         }
     }
 
-    fn ask_for_evidence(&self, ask: &[Ask]) {
-        let Some(looker) = self.hangs.looker() else {
-            return;
-        };
+    fn ask_for_evidence(&mut self, ask: &[Ask]) {
         let (ranks, replicas) = (Ranks::of(self.job), self.job.replicas());
         let entries = self.pods.entries.iter();
         let running = entries.filter(|(_, entry)| {
@@ -274,8 +271,11 @@ impl Engine<'_> {
                 flight: self.site.surroundings.flight_prefix(&entry.uid),
             })
         });
-        let count = ranks.count(&replicas);
-        looker.ask(self.hangs.attempt, count, pods.collect(), ask);
+        let (pods, count) = (pods.collect(), ranks.count(&replicas));
+        let attempt = self.hangs.attempt;
+        if let Some(looker) = &mut self.hangs.looker {
+            looker.ask(attempt, count, pods, ask);
+        }
     }
 
     /// Reports a finding, and ends the attempt where it is to be acted upon.

@@ -3,23 +3,23 @@
 //! The protocol is lines of text over TCP; facts are from NCCL's `src/ras`. Reports as JSON are there from 2.28.7 on; before, the server refuses the
 //! format and reports text.
 //!
-//! Invariant: one question is under way, on a thread of its own that ends within [`WITHIN`] and a connection's timeout; of a report no more than
-//! [`MAX_REPORT`] bytes are read.
+//! Invariant: one question is under way, on a thread of its own that ends within [`CONNECT`] and [`WITHIN`], however slowly the other side sends; of
+//! a report no more than [`MAX_REPORT`] bytes are read.
 
 use std::{
-    io::{self, BufRead as _, BufReader, Read as _, Write as _},
+    io::{self, BufRead as _, BufReader, Read, Write},
     net::{Ipv4Addr, SocketAddr, TcpStream},
     sync::mpsc::{Receiver, TryRecvError, sync_channel},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// Where NCCL listens if `NCCL_RAS_ADDR` does not say otherwise.
 const PORT: u16 = 28_028;
 /// How long a connection on the same machine may take.
 const CONNECT: Duration = Duration::from_millis(200);
-/// How long each part of an answer may take.
-const WITHIN: Duration = Duration::from_secs(5);
+/// How long the whole conversation may take.
+const WITHIN: Duration = Duration::from_secs(10);
 /// How long NCCL waits for ranks that do not answer, in seconds.
 const COLLECT: u32 = 2;
 /// Bytes of a report: some 600 for each rank.
@@ -65,7 +65,7 @@ impl Ras {
         let thread = thread::Builder::new().name("ras".to_owned());
         let work = move || {
             // Nobody listens where ranks do not use NCCL, or an old one.
-            if let Ok(report) = report(address) {
+            if let Ok(report) = report(address, WITHIN) {
                 done.send(report).ok();
             }
         };
@@ -90,11 +90,44 @@ impl Ras {
     }
 }
 
-fn report(address: SocketAddr) -> io::Result<Vec<u8>> {
+/// A connection that is over at a moment, however often something arrives.
+struct Timed {
+    stream: TcpStream,
+    until: Instant,
+}
+
+impl Timed {
+    fn left(&self) -> io::Result<Duration> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        Ok(left)
+    }
+}
+
+impl Read for Timed {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(Some(self.left()?))?;
+        self.stream.read(bytes)
+    }
+}
+
+impl Write for Timed {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(Some(self.left()?))?;
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
+
+fn report(address: SocketAddr, within: Duration) -> io::Result<Vec<u8>> {
     let stream = TcpStream::connect_timeout(&address, CONNECT)?;
-    stream.set_read_timeout(Some(WITHIN))?;
-    stream.set_write_timeout(Some(WITHIN))?;
-    let mut reader = BufReader::new(stream);
+    let until = Instant::now() + within;
+    let mut reader = BufReader::new(Timed { stream, until });
     let mut say = |words: &str| -> io::Result<String> {
         reader
             .get_mut()
@@ -121,7 +154,7 @@ fn report(address: SocketAddr) -> io::Result<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use std::{net::TcpListener, time::Instant};
+    use std::net::TcpListener;
 
     use super::*;
 
@@ -169,6 +202,23 @@ mod tests {
             };
             assert_eq!(report, want);
         }
+    }
+
+    /// A report that arrives byte by byte and has no end.
+    #[test]
+    fn slow_report_is_given_up() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.set_nodelay(true).unwrap();
+            stream.write_all(b"SERVER PROTOCOL 2\nOK\nOK\n").unwrap();
+            while stream.write_all(b"x").is_ok() {}
+        });
+        let error = report(address, Duration::from_millis(300)).unwrap_err();
+        let kinds = [io::ErrorKind::TimedOut, io::ErrorKind::WouldBlock];
+        assert!(kinds.contains(&error.kind()), "{error}");
+        server.join().unwrap();
     }
 
     #[test]

@@ -71,10 +71,10 @@ pub fn read(to_read: ToRead) -> RunStacks {
                 }),
         );
         for (rank, at) in found.into_iter().filter(|(rank, _)| is_wanted(*rank)) {
-            let Some(process) = tree.process(at) else {
+            let (Some(process), Some(state)) = (tree.process(at), tree.state(at)) else {
                 continue;
             };
-            if process.state == State::Zombie {
+            if state == State::Zombie {
                 let reason = format!("process {} has ended", process.id);
                 missing.push(MissingRank { rank, reason });
                 continue;
@@ -82,6 +82,8 @@ pub fn read(to_read: ToRead) -> RunStacks {
             let (ticks, _) = tree.used(at);
             let cpu = TICK.saturating_mul(u32::try_from(ticks).unwrap_or(u32::MAX));
             let mut seen = read_process(process, native, &mut room);
+            // The state that the watch sees, too.
+            seen.state = state_word(state);
             seen.rank = rank;
             seen.pod.clone_from(&pod.name);
             seen.cpu_seconds = cpu.as_secs_f64();
@@ -130,7 +132,6 @@ fn read_process(process: &Process, native: bool, room: &mut usize) -> RankStacks
     RankStacks {
         pid: process.id,
         program: process.name.clone(),
-        state: state_word(process.state),
         python: python.map(|(major, minor)| format!("{major}.{minor}")),
         reason,
         threads: kept,

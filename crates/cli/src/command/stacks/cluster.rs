@@ -2,7 +2,10 @@
 //!
 //! What a pod answers is that of the user's own containers: it is bounded, and believed about the ranks of that pod alone.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use trainyard_core::launch::supervise::{WORDS, job_obstacle};
 use trainyard_host::stacks::{MissingRank, RankStacks, RunStacks};
@@ -41,9 +44,9 @@ pub(in crate::command) fn read(
     native: bool,
 ) -> Result<RunStacks, Failure> {
     let count = pods.count();
-    let wanted: Vec<u32> = match only {
+    let wanted: BTreeSet<u32> = match only {
         [] => (0..count).collect(),
-        only => only.to_vec(),
+        only => only.iter().copied().collect(),
     };
     if let Some(unknown) = wanted.iter().find(|rank| **rank >= count) {
         let count = words::counted(count.into(), "rank");
@@ -66,33 +69,45 @@ pub(in crate::command) fn read(
             }),
             Err(failure) => missing.push(MissingRank {
                 rank,
-                reason: failure.text(),
+                reason: failure.line(),
             }),
         }
     }
     if asked.is_empty() && pods.pods.iter().all(|pod| !pod.supervised) {
         return Err(unsupervised(pods));
     }
-    let asked: Vec<(&PodSeen, Vec<u32>)> = asked.into_values().collect();
-    let seen: Vec<&PodSeen> = asked.iter().map(|(pod, _)| *pod).collect();
+    let seen: Vec<&PodSeen> = asked.values().map(|(pod, _)| *pod).collect();
     let command = |pod: &PodSeen| {
-        let mut command: Vec<String> = WORDS.map(str::to_owned).to_vec();
-        command.extend(["--stacks".to_owned(), pod.facts.name.clone()]);
-        command.extend(native.then(|| "--native".to_owned()));
-        command
+        let name = pod.facts.name.as_str();
+        // A supervisor reads no more than was asked for.
+        let of_pod = asked.get(name).filter(|_| !only.is_empty());
+        words_for(name, of_pod.map_or(&[], |(_, ranks)| ranks), native)
     };
     let answers = site.ask(&seen, command, (AT_ONCE, WITHIN, MOST_BYTES))?;
     let mut merged = RunStacks {
+        // As the operator labelled the pods: what they answer is said of their ranks alone.
+        attempt: pods.attempt(),
         rank_count: count,
         missing,
         ..RunStacks::default()
     };
-    for ((pod, ranks), answer) in asked.into_iter().zip(answers) {
+    for ((pod, ranks), answer) in asked.into_values().zip(answers) {
         merge(&mut merged, &pod.facts.name, &ranks, answer);
     }
     merged.ranks.sort_by_key(|seen| seen.rank);
     merged.missing.sort_by_key(|missing| missing.rank);
     Ok(merged)
+}
+
+/// The command that asks the supervisor in pod `name` for `ranks`, or for all of its ranks where there are none.
+fn words_for(name: &str, ranks: &[u32], native: bool) -> Vec<String> {
+    let mut words: Vec<String> = WORDS.map(str::to_owned).to_vec();
+    words.extend(["--stacks".to_owned(), name.to_owned()]);
+    words.extend(native.then(|| "--native".to_owned()));
+    for rank in ranks {
+        words.extend(["--rank".to_owned(), rank.to_string()]);
+    }
+    words
 }
 
 /// Adds what a pod answered about its own ranks.
@@ -112,7 +127,6 @@ fn merge(merged: &mut RunStacks, pod: &str, ranks: &[u32], answer: Result<Vec<u8
             return merged.missing.extend(all);
         }
     };
-    merged.attempt = merged.attempt.max(answer.attempt);
     for rank in ranks {
         let own = |seen: &RankStacks| seen.rank == *rank;
         if let Some(at) = answer.ranks.iter().position(own) {
@@ -170,6 +184,19 @@ mod tests {
                 .collect(),
         };
         serde_json::to_vec(&stacks).unwrap()
+    }
+
+    #[test]
+    fn supervisors_are_asked_for_some_ranks() {
+        let cases: [(&[u32], bool, &str); 3] = [
+            (&[], false, "--stacks p"),
+            (&[], true, "--stacks p --native"),
+            (&[2, 3], false, "--stacks p --rank 2 --rank 3"),
+        ];
+        for (ranks, native, want) in cases {
+            let words = words_for("p", ranks, native);
+            assert_eq!(words[WORDS.len()..].join(" "), want);
+        }
     }
 
     /// Rank and pod of what was read, rank and reason of what is missing.
@@ -230,8 +257,12 @@ mod tests {
             ),
         ];
         for (name, answer, read, missing) in cases {
-            let mut merged = RunStacks::default();
+            let mut merged = RunStacks {
+                attempt: 7,
+                ..RunStacks::default()
+            };
             merge(&mut merged, "p", &[2, 3], answer);
+            let attempt = merged.attempt;
             let found: Merged = (
                 merged
                     .ranks
@@ -244,6 +275,7 @@ mod tests {
                     .map(|it| (it.rank, it.reason))
                     .collect(),
             );
+            assert_eq!(attempt, 7, "{name}: pods do not say which attempt runs");
             let want: Merged = (
                 read.iter().map(|rank| (*rank, "p".to_owned())).collect(),
                 missing

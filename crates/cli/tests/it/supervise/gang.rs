@@ -235,6 +235,6 @@ fn a_renewed_authority_is_used() {
     fs::write(&next, format!("{new}{old}")).unwrap();
     fs::rename(next, file).unwrap();
     until("the operator is trusted", || {
-        operator.seen.lock().unwrap().connections == 1
+        operator.seen.lock().unwrap().connections >= 1
     });
 }

@@ -5,17 +5,16 @@
 
 use k8s_openapi::{
     api::core::v1::{
-        Container, DownwardAPIProjection, DownwardAPIVolumeFile, EmptyDirVolumeSource, EnvVar,
-        EnvVarSource, ObjectFieldSelector, Pod, PodSpec, ProjectedVolumeSource,
-        ServiceAccountTokenProjection, Volume, VolumeMount, VolumeProjection,
+        Container, EmptyDirVolumeSource, EnvVar, EnvVarSource, ObjectFieldSelector, Pod, PodSpec,
+        Volume, VolumeMount,
     },
     apimachinery::pkg::api::resource::Quantity,
 };
 
 use super::{
     BEAT, FILES_FOLDER, FILES_VOLUME, GangServer, OperatorAddress, PORT, RUN_BYTES, RUN_FOLDER,
-    RUN_VOLUME, SuperviseSettings, SupervisedRanks, SupervisedWatch, TOKEN_SECONDS, WORDS,
-    audience, leading_slot, obstacle, variable_name,
+    RUN_VOLUME, SuperviseSettings, SupervisedRanks, SupervisedWatch, WORDS, audience, leading_slot,
+    obstacle, variable_name,
 };
 use crate::{
     barrier::Begin,
@@ -24,12 +23,10 @@ use crate::{
         agent::{self, Agent, IDENTITY_PATH, from_label},
         env::{append, variable},
         mpi::mount,
+        operator_files::{AUTHORITY_FILE, TOKEN_FILE, operator_files},
     },
     spec::{Framework, Job, JobSettings, Slot, WatchMode, annotation},
 };
-
-const AUTHORITY_FILE: &str = "ca.crt";
-const TOKEN_FILE: &str = "token";
 
 /// What the supervisors of one job need.
 #[derive(Debug)]
@@ -161,37 +158,7 @@ impl<'a> Supervision<'a> {
             namespace, name, ..
         } = self.job;
         let audience = audience(namespace.as_str(), self.job.kind.name(), name.as_str());
-        let token = VolumeProjection {
-            service_account_token: Some(ServiceAccountTokenProjection {
-                audience: Some(audience),
-                expiration_seconds: Some(TOKEN_SECONDS),
-                path: TOKEN_FILE.to_owned(),
-                ..ServiceAccountTokenProjection::default()
-            }),
-            ..VolumeProjection::default()
-        };
-        let file = DownwardAPIVolumeFile {
-            path: AUTHORITY_FILE.to_owned(),
-            field_ref: Some(ObjectFieldSelector {
-                api_version: None,
-                field_path: format!("metadata.annotations['{}']", annotation::GANG_CA),
-            }),
-            ..DownwardAPIVolumeFile::default()
-        };
-        let authority = VolumeProjection {
-            downward_api: Some(DownwardAPIProjection {
-                items: Some(vec![file]),
-            }),
-            ..VolumeProjection::default()
-        };
-        Volume {
-            name: FILES_VOLUME.to_owned(),
-            projected: Some(ProjectedVolumeSource {
-                sources: Some(vec![token, authority]),
-                ..ProjectedVolumeSource::default()
-            }),
-            ..Volume::default()
-        }
+        operator_files(FILES_VOLUME, audience, annotation::GANG_CA)
     }
 }
 
