@@ -56,7 +56,8 @@ fn cost(one: &PartnerNode, two: &PartnerNode) -> Cost {
         .take_while(same)
         .count();
     let groups = one.groups.intersection(&two.groups).count();
-    (0, domains as i64, groups as i64)
+    let counted = |count: usize| i64::from(u32::try_from(count).unwrap_or(u32::MAX));
+    (0, counted(domains), counted(groups))
 }
 
 fn add(one: Cost, two: Cost) -> Cost {
