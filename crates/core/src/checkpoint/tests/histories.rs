@@ -188,7 +188,7 @@ fn removed_commits_still_show_that_an_attempt_restored() {
     let four = resuming(4, 0, &[&old, &good, &of_three]);
     // The commits of attempts 2 and 3 were removed, and neither wrote a `restored` file.
     let left = [old.clone(), good.clone()];
-    let records = [two.clone(), three.clone(), four.clone()];
+    let records = [two, three, four.clone()];
     assert!(suspects(&records, &left).is_empty());
     // Two restarts of one attempt that committed nothing are not excused by a third that did.
     let records = [
