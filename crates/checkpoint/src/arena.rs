@@ -166,22 +166,13 @@ mod tests {
 
     #[test]
     fn file_image_in_an_arena() {
-        let tensor = |name: &str, start, elements| Entry {
-            name: name.into(),
-            key: None,
-            dtype: Dtype::F32,
-            shape: vec![elements],
-            local: vec![elements],
-            within: None,
-            split: Vec::new(),
-            file: 0,
-            shared: None,
-            start,
-        };
         let layout = Layout {
             version: 1,
             mesh: Vec::new(),
-            tensors: vec![tensor("w", 0, 4), tensor("b", 16, 2)],
+            tensors: vec![
+                Entry::whole("w", Dtype::F32, vec![4], 0),
+                Entry::whole("b", Dtype::F32, vec![2], 16),
+            ],
             other: serde_json::Map::new(),
         };
         let arena = Arena::create(5000).unwrap();

@@ -5,9 +5,6 @@ use std::ops::{Deref, DerefMut};
 /// What direct I/O is aligned to: memory, offsets and lengths.
 pub const BLOCK: usize = 4096;
 
-/// Bytes of a chunk: the unit of a write, of a read and of a checksum.
-pub const CHUNK: usize = 16 << 20;
-
 /// Bytes at an address that is a multiple of [`BLOCK`].
 ///
 /// The allocation has one block more than asked for, and the buffer begins at the first aligned address within it. The

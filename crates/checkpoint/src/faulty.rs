@@ -124,6 +124,11 @@ impl FaultyDisk {
         self.0.lock().disk.capacity = bytes;
     }
 
+    /// A disk without links and without exclusive renames: a published file is copied under its final name, and a reader may see a part.
+    pub fn exclusive(&self, is_exclusive: bool) {
+        self.0.lock().disk.is_exclusive = is_exclusive;
+    }
+
     /// New names become visible to other clients only after some lookups. Switched off, everything is visible: caches expire.
     pub fn lag(&self, lags: bool) {
         self.0.lock().disk.lag(lags);
@@ -174,6 +179,18 @@ impl Faulty {
             return Err(killed());
         }
         Ok(state)
+    }
+
+    /// What [`crate::files::probe::Publish::Exclusive`] does, one operation after the other.
+    fn publish_copy(&self, temporary: &str, name: &str) -> io::Result<()> {
+        let body = crate::storage::read_small(self, temporary, u64::MAX)?;
+        let target = self.create(name)?;
+        if let Err(error) = target.write_at(0, &body).and_then(|()| target.sync()) {
+            drop(self.remove(name));
+            return Err(error);
+        }
+        let removed = self.remove(temporary);
+        if self.is_dead() { removed } else { Ok(()) }
     }
 
     /// Counts one operation, and does it unless a fault is planned for it.
@@ -239,6 +256,9 @@ impl Storage for Faulty {
     }
 
     fn publish(&self, temporary: &str, name: &str) -> io::Result<()> {
+        if self.alive()?.disk.is_exclusive {
+            return self.publish_copy(temporary, name);
+        }
         self.operate(|disk| disk.link(self.client, temporary, name))?;
         // As on a real file system: the second name is garbage, and failing to remove it is not a failure.
         let removed = self.operate(|disk| disk.unlink(temporary));

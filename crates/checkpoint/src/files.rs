@@ -85,7 +85,7 @@ impl Storage for Files {
     fn make_folder(&self, name: &str) -> io::Result<()> {
         let path = self.path(name)?;
         match fs::create_dir(&path) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => real_folder(&path, name),
             other => other,
         }
     }
@@ -114,8 +114,11 @@ impl Storage for Files {
             Publish::Exclusive => {
                 // The name is taken first; a kill before the copy ends leaves a file that no checksum accepts.
                 let target = File::create_new(&to)?;
-                io::copy(&mut File::open(&from)?, &mut &target)?;
-                target.sync_data()?;
+                if let Err(error) = copy(&from, &target) {
+                    // A part of a file under its final name would block this name for good.
+                    drop(fs::remove_file(&to));
+                    return Err(error);
+                }
                 drop(fs::remove_file(&from));
                 Ok(())
             }
@@ -136,15 +139,7 @@ impl Storage for Files {
 
     fn sync_folder(&self, name: &str) -> io::Result<()> {
         match File::open(self.path(name)?)?.sync_all() {
-            // Some FUSE file systems have no fsync of folders; their entries are durable when the call that made them returns.
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported
-                ) =>
-            {
-                Ok(())
-            }
+            Err(error) if has_no_sync(&error) => Ok(()),
             other => other,
         }
     }
@@ -180,7 +175,11 @@ impl Storage for Files {
 
     fn list(&self, name: &str) -> io::Result<Vec<Entry>> {
         let mut entries = Vec::new();
-        for entry in fs::read_dir(self.path(name)?)? {
+        let path = self.path(name)?;
+        if !name.is_empty() {
+            real_folder(&path, name)?;
+        }
+        for entry in fs::read_dir(path)? {
             let entry = entry?;
             if entries.len() == MAX_ENTRIES {
                 return Err(io::Error::other(format!(
@@ -224,6 +223,30 @@ impl Storage for Files {
     fn writers(&self) -> usize {
         WRITERS
     }
+}
+
+/// Some FUSE file systems have no fsync of folders; their entries are durable when the call that made them returns.
+fn has_no_sync(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported
+    )
+}
+
+/// Fails for a link to a folder: what is listed, and then removed, must be below the root. The root itself may be a link.
+fn real_folder(path: &Path, name: &str) -> io::Result<()> {
+    if fs::symlink_metadata(path)?.is_dir() {
+        return Ok(());
+    }
+    Err(io::Error::new(
+        io::ErrorKind::NotADirectory,
+        format!("`{name}` is not a folder"),
+    ))
+}
+
+fn copy(from: &Path, mut target: &File) -> io::Result<()> {
+    io::copy(&mut File::open(from)?, &mut target)?;
+    target.sync_data()
 }
 
 impl Input for File {

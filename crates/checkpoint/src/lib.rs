@@ -1,13 +1,15 @@
 //! The engine of checkpoints: files, threads and time around the decisions of `trainyard_core::checkpoint`.
 //!
 //! A step is visible only through its commit, a file is published under its final name only once its bytes are durable, and no
-//! name is used twice. What a save survives is tested against [`faulty`], which fails below this crate's own code.
+//! name is used twice. What a save survives is tested against the module `faulty`, which fails below this crate's own code.
 #![forbid(unsafe_code)]
 
 pub mod arena;
 pub mod buffer;
 pub mod clock;
+#[cfg(any(test, feature = "faulty"))]
 pub mod faulty;
+mod fence;
 pub mod files;
 pub mod load;
 mod publish;

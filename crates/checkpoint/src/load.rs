@@ -1,10 +1,11 @@
-//! Restoring: choose, read with checksums, fall back to the next source and then to the next step.
+//! Restoring: choose, read with checksums, fall back to the next source and then, for a single process, to the next step.
 
 use std::{collections::BTreeMap, io, sync::Arc};
 
 use trainyard_core::checkpoint::{
-    Choice, Commit, CommitPiece, CommitRef, Crc32c, Objects, Passed, Piece, PieceFile, Sealed,
-    Selection, StepFile, StepName, Tier, TierView, Wanted, lineage, select, suspects,
+    COMMIT_FILE, Choice, Commit, CommitPiece, CommitRef, CommitSeen, Crc32c, Objects, Passed,
+    Piece, PieceFile, Sealed, Selection, Source, StepFile, StepName, Tier, TierView, Wanted,
+    lineage, select, suspects,
 };
 
 use crate::{
@@ -56,6 +57,24 @@ pub enum LoadError {
     /// The taker of the bytes failed.
     #[error("cannot take the restored bytes: {0}")]
     Sink(io::Error),
+    /// The commit that was to be restored cannot be read from any source.
+    #[error("step {} (`{folder}`) cannot be restored: {why}", folder.step)]
+    Unreadable {
+        /// Its folder.
+        folder: StepName,
+        /// Why.
+        why: String,
+    },
+    /// The commit has no such rank.
+    #[error("step {step} has no rank {rank}: {world} ranks saved it")]
+    NoSuchRank {
+        /// The step.
+        step: u64,
+        /// The rank that was asked for.
+        rank: u32,
+        /// How many ranks saved it.
+        world: u32,
+    },
 }
 
 /// The ways a piece can be unusable.
@@ -151,6 +170,10 @@ impl Loader {
     }
 
     /// Restores the files of some ranks of the newest commit that can be read; `None` where there is none.
+    ///
+    /// A step that cannot be read is passed over, by this process alone. So this is for a job of one process, and for tools. Where several
+    /// processes restore, each must get the same step: one of them chooses ([`Self::choose`]), its choice is in the record of the
+    /// attempt, and all restore that one ([`Self::load_commit`]).
     pub fn load(
         &mut self,
         wanted: &Wanted,
@@ -161,23 +184,121 @@ impl Loader {
             let Selection::Choice(choice) = self.choose(wanted)? else {
                 return Ok(None);
             };
-            let commit = &choice.commit.commit.document;
-            sink.begin(commit).map_err(LoadError::Sink)?;
-            match self.read_choice(&choice, ranks, sink)? {
-                Ok(objects) => {
-                    return Ok(Some(Loaded {
-                        commit: choice.commit.reference(),
-                        step: commit.step,
-                        objects,
-                        passed: choice.passed,
-                        failures: std::mem::take(&mut self.failures),
-                    }));
-                }
-                Err(why) => {
-                    self.suspects.insert(choice.commit.folder.clone(), why);
-                }
+            match self.restore(&choice, ranks, sink)? {
+                Ok(loaded) => return Ok(Some(loaded)),
+                Err(why) => self.pass_over(choice.commit.folder, why),
             }
         }
+    }
+
+    /// Restores the files of some ranks of one commit, the one that [`Store::resumes_from`] names for the attempt.
+    ///
+    /// Nothing else is restored in its place: a commit that cannot be read is [`LoadError::Unreadable`]. The attempt then ends, and the
+    /// choice is made again once for all, by the process that takes the next record. This loader passes the step over in
+    /// [`Self::choose`]; a loader of another process does after [`Self::pass_over`].
+    pub fn load_commit(
+        &mut self,
+        wanted: &Wanted,
+        commit: &CommitRef,
+        ranks: &[u32],
+        sink: &mut dyn Sink,
+    ) -> Result<Loaded, LoadError> {
+        let restored = match self.choice(wanted, commit, ranks) {
+            Ok(choice) => self.restore(&choice, ranks, sink)?,
+            Err(why) => Err(why),
+        };
+        restored.map_err(|why| {
+            let folder = commit.folder.clone();
+            self.pass_over(folder.clone(), why.clone());
+            LoadError::Unreadable { folder, why }
+        })
+    }
+
+    /// Passes a step over from now on, because a process could not restore it.
+    pub fn pass_over(&mut self, folder: StepName, why: String) {
+        self.suspects.insert(folder, why);
+    }
+
+    /// A commit as a choice: every tier is a source of every piece, the nearest first.
+    fn choice(&self, wanted: &Wanted, commit: &CommitRef, ranks: &[u32]) -> Result<Choice, String> {
+        let seen = self.find(commit)?;
+        let saved = seen.commit.document.world;
+        if saved != wanted.world && !wanted.reshard {
+            return Err(format!(
+                "{saved} ranks saved it, {} will run, and this state cannot be resharded",
+                wanted.world
+            ));
+        }
+        let mut sources = vec![Vec::new(); seen.commit.document.pieces.len()];
+        for rank in ranks {
+            let home = wanted.homes.get(rank).map(String::as_str);
+            let Some(of_piece) = sources.get_mut(*rank as usize) else {
+                continue;
+            };
+            *of_piece = (self.tiers.iter().enumerate())
+                .map(|(view, tier)| Source {
+                    tier: tier.tier.seen_from(home, &tier.place),
+                    place: tier.place.clone(),
+                    view,
+                })
+                .collect();
+            of_piece.sort_by_key(|source| (source.tier, self.tiers[source.view].tier, source.view));
+        }
+        Ok(Choice {
+            reshard: saved != wanted.world,
+            commit: seen,
+            sources,
+            passed: Vec::new(),
+        })
+    }
+
+    /// A commit, from the first tier that has it.
+    fn find(&self, commit: &CommitRef) -> Result<CommitSeen, String> {
+        let name = within(&commit.folder.path(), COMMIT_FILE);
+        let mut why = format!("`{name}` is missing");
+        for tier in &self.tiers {
+            match tier.store.read::<Commit>(&name) {
+                Ok(Some(found)) if found.crc32c == commit.crc32c => {
+                    return Ok(CommitSeen {
+                        folder: commit.folder.clone(),
+                        commit: found,
+                    });
+                }
+                Ok(Some(_)) => why = other_file(&name),
+                Ok(None) => {}
+                Err(error) => why = error.to_string(),
+            }
+        }
+        Err(why)
+    }
+
+    /// The inner error is why the step cannot be read from any source.
+    fn restore(
+        &mut self,
+        choice: &Choice,
+        ranks: &[u32],
+        sink: &mut dyn Sink,
+    ) -> Result<Result<Loaded, String>, LoadError> {
+        let commit = &choice.commit.commit.document;
+        if let Some(rank) = ranks.iter().find(|rank| **rank >= commit.world) {
+            return Err(LoadError::NoSuchRank {
+                step: commit.step,
+                rank: *rank,
+                world: commit.world,
+            });
+        }
+        sink.begin(commit).map_err(LoadError::Sink)?;
+        let objects = match self.read_choice(choice, ranks, sink)? {
+            Ok(objects) => objects,
+            Err(why) => return Ok(Err(why)),
+        };
+        Ok(Ok(Loaded {
+            commit: choice.commit.reference(),
+            step: commit.step,
+            objects,
+            passed: choice.passed.clone(),
+            failures: std::mem::take(&mut self.failures),
+        }))
     }
 
     /// The inner error is why the step cannot be read from any source.

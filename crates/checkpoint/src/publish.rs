@@ -3,17 +3,20 @@
 //! A storage may answer an error for a publish that it carried out. So an error is followed by a look at the final name, and
 //! the contents decide: the same bytes are a success, whoever wrote them.
 
+#[cfg(test)]
+mod tests;
+
 use std::{
     io,
     sync::{
         Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
     time::Duration,
 };
 
-use trainyard_core::checkpoint::Crc32c;
+use trainyard_core::checkpoint::{Crc32c, StepFile};
 
 use crate::{
     buffer::{Aligned, BLOCK},
@@ -28,9 +31,17 @@ const UNFINISHED: &str = ".tmp-";
 const LOOKUPS: u32 = 10;
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 
-/// Whether a file of this name was never finished, so nothing refers to it.
+/// The final name of a file that was never finished, so that nothing refers to it. Whether that name is ours is for the caller to check:
+/// any other file with `.tmp-` in its name is foreign.
+pub(crate) fn unfinished_base(name: &str) -> Option<&str> {
+    let (base, token) = name.rsplit_once(UNFINISHED)?;
+    let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    (token.len() == 16 && token.bytes().all(is_digit)).then_some(base)
+}
+
+/// Whether a file of a step folder, by its name relative to that folder, was never finished.
 pub(crate) fn is_unfinished(name: &str) -> bool {
-    name.contains(UNFINISHED)
+    unfinished_base(name).is_some_and(|base| base.parse::<StepFile>().is_ok())
 }
 
 /// A name for the time until the file is published.
@@ -56,24 +67,22 @@ pub(crate) fn publish(
     token: u64,
 ) -> io::Result<Published> {
     let temporary = unfinished(name, token);
-    let written = write_small(storage, &temporary, bytes);
-    let outcome = match written {
-        Err(error) => Err(error),
-        Ok(()) => match storage.publish(&temporary, name) {
-            Ok(()) => Ok(Published::Done),
-            Err(error) => read_back(storage, clock, name, bytes, error),
-        },
-    };
-    match outcome {
-        Ok(Published::Done) => {
-            storage.sync_folder(folder_of(name))?;
-            Ok(Published::Done)
-        }
-        other => {
-            drop(storage.remove(&temporary));
-            other
-        }
+    if let Err(error) = write_small(storage, &temporary, bytes) {
+        drop(storage.remove(&temporary));
+        return Err(error);
     }
+    let published = match storage.publish(&temporary, name) {
+        Ok(()) => Published::Done,
+        Err(error) => {
+            // Whatever the final name has: of a thousand ranks that publish the same bytes, all but one come here.
+            drop(storage.remove(&temporary));
+            read_back(storage, clock, name, bytes, error)?
+        }
+    };
+    if published == Published::Done {
+        storage.sync_folder(folder_of(name))?;
+    }
+    Ok(published)
 }
 
 fn write_small(storage: &dyn Storage, name: &str, bytes: &[u8]) -> io::Result<()> {
@@ -84,8 +93,9 @@ fn write_small(storage: &dyn Storage, name: &str, bytes: &[u8]) -> io::Result<()
 
 /// What the final name has after a publish answered an error.
 ///
-/// A name that exists may not be found for a while: network file systems cache that it was missing. So a name that is taken is
-/// looked up again, with pauses, at most [`LOOKUPS`] times.
+/// A name that exists may not be found for a while: network file systems cache that it was missing. And a storage that cannot
+/// publish at once shows the first bytes before the others. So a name that is taken is looked up again, with pauses, at most
+/// [`LOOKUPS`] times.
 fn read_back(
     storage: &dyn Storage,
     clock: &dyn Clock,
@@ -98,12 +108,12 @@ fn read_back(
     for _ in 0..LOOKUPS {
         match read_small(storage, name, limit) {
             Ok(found) if found == bytes => return Ok(Published::Done),
-            Ok(found) => return Ok(Published::Other(found)),
-            Err(_) if error.kind() == io::ErrorKind::AlreadyExists => {
+            Ok(found) if !bytes.starts_with(&found) => return Ok(Published::Other(found)),
+            _ if error.kind() == io::ErrorKind::AlreadyExists => {
                 clock.wait(pause);
                 pause *= 2;
             }
-            Err(_) => break,
+            _ => break,
         }
     }
     Err(error)
@@ -129,6 +139,7 @@ pub(crate) fn write_chunks(
         size,
         chunk_bytes,
         next: AtomicU64::new(0),
+        has_failed: AtomicBool::new(false),
         chunks,
         may_continue,
     };
@@ -173,20 +184,30 @@ struct Work<'a> {
     size: u64,
     chunk_bytes: usize,
     next: AtomicU64,
+    /// A thread failed: the others need not finish a file that is removed.
+    has_failed: AtomicBool,
     chunks: u64,
     may_continue: &'a (dyn Fn() -> io::Result<()> + Sync),
 }
 
 impl Work<'_> {
-    /// Takes chunk after chunk until none is left.
+    /// Takes chunk after chunk until none is left or a thread has failed.
     fn run(&self) -> io::Result<Vec<(u64, Crc32c)>> {
+        let ended = self.write();
+        if ended.is_err() {
+            self.has_failed.store(true, Ordering::Relaxed);
+        }
+        ended
+    }
+
+    fn write(&self) -> io::Result<Vec<(u64, Crc32c)>> {
         let largest = self.size.min(self.chunk_bytes as u64);
         let largest = usize::try_from(largest).unwrap_or(self.chunk_bytes);
         let mut buffer = Aligned::new(largest.next_multiple_of(BLOCK));
         let mut sums = Vec::new();
         loop {
             let chunk = self.next.fetch_add(1, Ordering::Relaxed);
-            if chunk >= self.chunks {
+            if chunk >= self.chunks || self.has_failed.load(Ordering::Relaxed) {
                 return Ok(sums);
             }
             (self.may_continue)()?;

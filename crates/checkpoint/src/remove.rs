@@ -1,17 +1,23 @@
 //! Removing steps: the commit first, then the data, so that a kill midway leaves garbage and never a broken checkpoint.
 
-use std::{collections::BTreeSet, io};
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt, io,
+};
 
 use trainyard_core::checkpoint::{
-    AttemptId, COMMIT_FILE, KeepWhy, Lineage, OBJECTS, Policy, REMOVED_FILE, RemoveWhy, STEPS,
-    StepFile, StepName, Uses, lineage, retain, suspects,
+    ATTEMPTS, AttemptId, COMMIT_FILE, KeepWhy, LATEST, Lineage, OBJECTS, Policy, REMOVED_FILE,
+    ROOT_FILE, RemoveWhy, STEPS, StepFile, StepName, Uses, lineage, retain, suspects,
 };
 
 use crate::{
-    publish::is_unfinished,
-    storage::{Kind, Storage, within},
+    publish::{is_unfinished, unfinished, unfinished_base},
+    storage::{Entry, Kind, Storage, within},
     store::{Store, StoreError},
-    verify::verify,
+    verify::has_all_files,
 };
 
 /// What a prune did, or would do.
@@ -25,6 +31,29 @@ pub struct Pruned {
     pub failures: Vec<String>,
 }
 
+/// What a prune also respects.
+pub(crate) struct Bounds<'a> {
+    /// Folders that stay.
+    pub(crate) pinned: BTreeSet<StepName>,
+    /// Asked before each folder; the next prune continues where one stopped.
+    pub(crate) in_time: &'a dyn Fn() -> bool,
+}
+
+impl Default for Bounds<'_> {
+    fn default() -> Self {
+        Self {
+            pinned: BTreeSet::new(),
+            in_time: &|| true,
+        }
+    }
+}
+
+impl fmt::Debug for Bounds<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Bounds {{ pinned: {:?} }}", self.pinned)
+    }
+}
+
 /// Removes what need not be kept. With `dry` nothing is removed.
 ///
 /// An attempt that is fenced by now removes nothing: what it sees is not the history of the run any more.
@@ -34,15 +63,28 @@ pub fn prune(
     policy: &Policy,
     dry: bool,
 ) -> Result<Pruned, StoreError> {
+    prune_within(store, mine, policy, dry, &Bounds::default())
+}
+
+/// The same within bounds.
+pub(crate) fn prune_within(
+    store: &Store,
+    mine: Option<AttemptId>,
+    policy: &Policy,
+    dry: bool,
+    bounds: &Bounds<'_>,
+) -> Result<Pruned, StoreError> {
     let view = store.view()?;
     if let Some(mine) = mine {
         store.check_fence(mine)?;
     }
     let commits = view.commits();
     let history = lineage(store.run(), &view.records, &commits);
+    let suspects = suspects(&view.records, &commits);
     let uses = Uses {
-        durable: durable(store, &history, policy),
-        suspects: suspects(&view.records, &commits),
+        durable: durable(store, &history, policy, &suspects),
+        suspects,
+        pinned: bounds.pinned.clone(),
         ..Uses::default()
     };
     let retention = retain(&history, &view.folders, policy, &uses);
@@ -50,38 +92,68 @@ pub fn prune(
         kept: retention.keep,
         ..Pruned::default()
     };
+    let mut left = retention.remove.len();
     for (folder, why) in retention.remove {
+        if !(bounds.in_time)() {
+            let failure = format!("{left} folders are left to remove: the deadline passed");
+            pruned.failures.push(failure);
+            break;
+        }
+        left -= 1;
         let removed = if dry {
-            Ok(())
+            Ok(Removal::Done)
         } else {
-            remove_step(&*store.storage, &folder)
+            remove_step(&*store.storage, &folder, has_commit(&why))
         };
         match removed {
-            Ok(()) => pruned.removed.push((folder, why)),
+            Ok(Removal::Done) => pruned.removed.push((folder, why)),
+            Ok(Removal::Committed) => {
+                let kept = (folder.to_string(), vec![KeepWhy::Committed]);
+                pruned.kept.push(kept);
+            }
             Err(error) => {
                 let failure = format!("cannot remove `{folder}`: {error}");
                 pruned.failures.push(failure);
             }
         }
     }
+    if let Some(head) = history.head.filter(|_| !dry) {
+        sweep(&*store.storage, head.id);
+    }
     Ok(pruned)
 }
 
-/// The newest commits that are whole and survive a power loss.
+/// Whether a folder that is removed for this reason was seen with a commit.
+fn has_commit(why: &RemoveWhy) -> bool {
+    match why {
+        RemoveWhy::Replaced { .. } | RemoveWhy::NotCounted(_) => true,
+        RemoveWhy::PartialFenced | RemoveWhy::PartialOvertaken | RemoveWhy::RemovalBegun => false,
+    }
+}
+
+/// The newest commits that can be restored and survive a power loss.
 ///
 /// Whoever published one may have been killed before its name was durable. Syncing the folders makes it so: their data was
-/// durable before they had a commit. A commit with a missing or truncated file replaces nothing.
-fn durable(store: &Store, history: &Lineage, policy: &Policy) -> BTreeSet<StepName> {
+/// durable before they had a commit. A commit with a missing or truncated file replaces nothing, and neither does one that is
+/// suspect or not finite. Sizes decide; reading the pieces of a thousand ranks would take longer than the removal.
+fn durable(
+    store: &Store,
+    history: &Lineage,
+    policy: &Policy,
+    suspects: &BTreeMap<StepName, String>,
+) -> BTreeSet<StepName> {
     let mut durable = BTreeSet::new();
     if store.storage.sync_folder(STEPS).is_err() {
         return durable;
     }
     let enough = (policy.last as usize).max(2);
     for seen in history.commits.iter().rev() {
-        let is_whole = verify(store, &seen.folder, &seen.commit.document, false)
-            .problems
-            .is_empty();
-        if is_whole && store.storage.sync_folder(&seen.folder.path()).is_ok() {
+        let commit = &seen.commit.document;
+        let is_good = commit.finite != Some(false) && !suspects.contains_key(&seen.folder);
+        if is_good
+            && has_all_files(store, &seen.folder, commit)
+            && store.storage.sync_folder(&seen.folder.path()).is_ok()
+        {
             durable.insert(seen.folder.clone());
         }
         if durable.len() == enough {
@@ -91,37 +163,59 @@ fn durable(store: &Store, history: &Lineage, policy: &Policy) -> BTreeSet<StepNa
     durable
 }
 
-/// Removes one step folder. Files that are not ours stay, and then so does the folder.
-pub(crate) fn remove_step(storage: &dyn Storage, folder: &StepName) -> io::Result<()> {
+/// What became of a folder that was to be removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Removal {
+    /// It is gone.
+    Done,
+    /// It has a commit that was not seen before, and stays.
+    Committed,
+}
+
+/// Removes one step folder. Files that are not ours stay, and then so does the folder. So does a folder with a commit, unless the
+/// caller has seen it: a network file system may not show a commit of another node for a while, and the rename does.
+pub(crate) fn remove_step(
+    storage: &dyn Storage,
+    folder: &StepName,
+    has_commit: bool,
+) -> io::Result<Removal> {
     let path = folder.path();
+    let is_folder = |name: &str| storage.stat(name).map(|stat| stat.kind == Kind::Folder);
+    match is_folder(&path) {
+        Ok(true) => {}
+        // Another process removed it, or the link that it now is leads elsewhere.
+        Ok(false) => return Err(io::Error::other("it is not a folder")),
+        Err(error) => return gone(Err(error)).map(|()| Removal::Done),
+    }
     let commit = within(&path, COMMIT_FILE);
     let removed = within(&path, REMOVED_FILE);
     match storage.rename(&commit, &removed) {
-        Ok(()) => {}
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(error),
+        Ok(()) if !has_commit => {
+            storage.rename(&removed, &commit)?;
+            storage.sync_folder(&path)?;
+            return Ok(Removal::Committed);
+        }
+        renamed => gone(renamed)?,
     }
-    storage.sync_folder(&path)?;
+    gone(storage.sync_folder(&path))?;
     let objects = within(&path, OBJECTS);
-    for entry in list(storage, &objects)? {
-        let is_ours = format!("{OBJECTS}/{}", entry.name)
-            .parse::<StepFile>()
-            .is_ok();
-        if entry.kind == Kind::File && (is_ours || is_unfinished(&entry.name)) {
-            remove_file(storage, &within(&objects, &entry.name))?;
+    if is_folder(&objects).unwrap_or(false) {
+        for entry in list(storage, &objects)? {
+            let name = format!("{OBJECTS}/{}", entry.name);
+            if is_ours(&entry, &name) {
+                gone(storage.remove(&within(&path, &name)))?;
+            }
         }
     }
     let mut foreign = Vec::new();
     for entry in list(storage, &path)? {
         let name = within(&path, &entry.name);
         if entry.kind == Kind::Folder && entry.name == OBJECTS {
-            storage.remove_folder(&name)?;
+            gone(storage.remove_folder(&name))?;
         } else if entry.name == REMOVED_FILE {
             // The last one: it says what the rest is.
-        } else if entry.kind == Kind::File
-            && (entry.name.parse::<StepFile>().is_ok() || is_unfinished(&entry.name))
-        {
-            remove_file(storage, &name)?;
+        } else if is_ours(&entry, &entry.name) {
+            gone(storage.remove(&name))?;
         } else {
             foreign.push(entry.name);
         }
@@ -133,21 +227,66 @@ pub(crate) fn remove_step(storage: &dyn Storage, folder: &StepName) -> io::Resul
             first.escape_debug()
         )));
     }
-    remove_file(storage, &removed)?;
-    storage.remove_folder(&path)?;
-    storage.sync_folder(STEPS)
+    gone(storage.remove(&removed))?;
+    gone(storage.remove_folder(&path))?;
+    storage.sync_folder(STEPS)?;
+    Ok(Removal::Done)
 }
 
-fn list(storage: &dyn Storage, name: &str) -> io::Result<Vec<crate::storage::Entry>> {
+/// Whether an entry, by its name relative to the step folder, is a file that a save wrote.
+fn is_ours(entry: &Entry, name: &str) -> bool {
+    entry.kind == Kind::File && (name.parse::<StepFile>().is_ok() || is_unfinished(name))
+}
+
+/// What is not there any more was removed by somebody else.
+fn gone(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+fn list(storage: &dyn Storage, name: &str) -> io::Result<Vec<Entry>> {
     match storage.list(name) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
         other => other,
     }
 }
 
-fn remove_file(storage: &dyn Storage, name: &str) -> io::Result<()> {
-    match storage.remove(name) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        other => other,
+/// A name for `latest` until it is renamed. The first half of the token is the attempt, so that a later one can remove what a kill
+/// left behind.
+pub(crate) fn unfinished_latest(id: AttemptId, random: u64) -> String {
+    unfinished(LATEST, u64::from(id.attempt) << 32 | random >> 32)
+}
+
+/// Removes unfinished files outside of step folders that earlier attempts left: records, and `latest`. An unfinished `trainyard.json` is
+/// of no use to anybody once that file is there. What cannot be removed stays for the next time; it is small.
+fn sweep(storage: &dyn Storage, head: AttemptId) {
+    let files = |folder: &str| {
+        let entries = storage.list(folder).unwrap_or_default();
+        entries
+            .into_iter()
+            .filter(|entry| entry.kind == Kind::File)
+            .map(|entry| entry.name)
+    };
+    for name in files(ATTEMPTS) {
+        let base = unfinished_base(&name).map(AttemptId::from_file);
+        if matches!(base, Some(Ok((id, _))) if id < head) {
+            drop(storage.remove(&within(ATTEMPTS, &name)));
+        }
+    }
+    for name in files("") {
+        let is_old = match unfinished_base(&name) {
+            Some(ROOT_FILE) => true,
+            Some(LATEST) => {
+                let token = name.rsplit('-').next().unwrap_or_default();
+                u64::from_str_radix(token, 16)
+                    .is_ok_and(|token| token >> 32 < u64::from(head.attempt))
+            }
+            _ => false,
+        };
+        if is_old {
+            drop(storage.remove(&name));
+        }
     }
 }

@@ -7,6 +7,7 @@
 mod background;
 #[cfg(test)]
 mod cuts;
+mod error;
 #[cfg(test)]
 mod tests;
 
@@ -14,94 +15,22 @@ use std::{collections::BTreeMap, io, sync::Arc, time::Duration};
 
 use serde_json::{Map, Value};
 use trainyard_core::checkpoint::{
-    AttemptId, CHUNK_BYTES, COMMIT_FILE, Commit, CommitRef, Conflict, Crc32c, Gathered, LATEST,
-    Layout, LayoutRef, Nonce, OBJECTS, Objects, ObjectsRef, Piece, PieceFile, Policy, STEPS,
-    Sealed, Seconds, StepFile, StepName, VERSION, commit, decode, sealed,
+    AttemptId, CHUNK_BYTES, COMMIT_FILE, Commit, CommitRef, Crc32c, Gathered, LATEST, Layout,
+    LayoutRef, Nonce, OBJECTS, Objects, ObjectsRef, Piece, PieceFile, Policy, STEPS, Sealed,
+    Seconds, StepFile, StepName, VERSION, commit, decode, sealed,
 };
 
-pub use self::background::{Closed, Counts, Save, Saver, Started};
+pub use self::{
+    background::{Closed, Counts, Save, Saver, Started},
+    error::SaveError,
+};
 use crate::{
     clock::Clock,
     publish::{Published, unfinished, write_chunks},
-    remove,
-    storage::{Input, is_full, within},
+    remove::{self, Bounds},
+    storage::{Input, within},
     store::{Store, StoreError},
 };
-
-/// Why a save did not become a commit. Training can continue; the last commit is untouched.
-#[derive(Debug, thiserror::Error)]
-pub enum SaveError {
-    /// No room, also after what may be removed was removed.
-    #[error("no room for step {step}: {needed} bytes needed, {} free: {source}", words(*free))]
-    Full {
-        /// The step.
-        step: u64,
-        /// The bytes of this rank.
-        needed: u64,
-        /// The bytes that are free, where known.
-        free: Option<u64>,
-        /// The answer of the storage.
-        source: StoreError,
-    },
-    /// The storage failed, or a higher attempt has begun ([`StoreError::Fenced`]).
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// The deadline passed before all ranks had their pieces there.
-    #[error("step {step} was abandoned after {} s: no piece of {} of {world} ranks ({})", waited.as_secs(), ranks.len(), first(ranks))]
-    Missing {
-        /// The step.
-        step: u64,
-        /// The ranks without a piece.
-        ranks: Vec<u32>,
-        /// How many ranks there are.
-        world: u32,
-        /// How long this rank waited.
-        waited: Duration,
-    },
-    /// The deadline passed while this rank wrote.
-    #[error("step {step} was abandoned: its deadline passed while rank {rank} wrote")]
-    Late {
-        /// The step.
-        step: u64,
-        /// This rank.
-        rank: u32,
-    },
-    /// Pieces that are not of one save.
-    #[error("{0}")]
-    Conflict(Conflict),
-    /// A file of this save has other contents: another process saves as the same rank of the same attempt.
-    #[error("`{0}` was written by another process of this attempt")]
-    Taken(String),
-    /// The thread of the save ended without a result.
-    #[error("the thread of the save panicked")]
-    Panicked,
-}
-
-impl SaveError {
-    /// Whether a higher attempt has begun, so that this one should end.
-    pub fn is_fenced(&self) -> bool {
-        matches!(self, Self::Store(StoreError::Fenced { .. }))
-    }
-
-    fn is_full(&self) -> bool {
-        matches!(self, Self::Store(StoreError::Storage { source, .. }) if is_full(source))
-    }
-}
-
-fn words(free: Option<u64>) -> String {
-    free.map_or_else(|| "an unknown number".to_owned(), |free| free.to_string())
-}
-
-/// The first ranks of a list, for a sentence.
-fn first(ranks: &[u32]) -> String {
-    let named: Vec<String> = ranks.iter().take(8).map(ToString::to_string).collect();
-    let more = if ranks.len() > named.len() {
-        ", …"
-    } else {
-        ""
-    };
-    format!("ranks {}{more}", named.join(", "))
-}
 
 /// One file image of a rank.
 #[derive(Clone, Debug)]
@@ -196,7 +125,7 @@ pub struct Saved {
     pub write: f64,
     /// Seconds from there to the commit.
     pub wait: f64,
-    /// Folders that retention removed.
+    /// Folders that retention removed; empty for a save in the background, whose [`Counts`] have them.
     pub removed: Vec<StepName>,
     /// Why retention failed, which does not concern the save.
     pub not_removed: Option<String>,
@@ -219,34 +148,84 @@ impl Session {
         }
     }
 
-    /// Saves a step: returns when it is committed, durably.
+    /// Saves a step: returns when it is committed, durably, and what need not be kept is removed.
     ///
-    /// On a full disk what retention allows is removed, and the save is tried once more.
+    /// On a full disk what retention allows is removed, and the save is tried once more. A step that this attempt has committed is
+    /// not saved twice: its commit is returned. A step of which this rank has its piece there continues with that piece.
     pub fn save(&self, step: u64, state: &State) -> Result<Saved, SaveError> {
+        let (mut saved, is_mine) = self.commit_step(step, state)?;
+        if is_mine {
+            (saved.removed, saved.not_removed) = self.after_commit(&saved.commit.folder);
+        }
+        Ok(saved)
+    }
+
+    /// The save without retention; true if this rank published the commit, and so retention is its task.
+    fn commit_step(&self, step: u64, state: &State) -> Result<(Saved, bool), SaveError> {
         let start = self.clock.now();
-        let deadline = start + self.limits.deadline;
+        let deadline = start.saturating_add(self.limits.deadline);
         let folder = self.folder(step);
         let bytes = state.bytes();
+        self.store.check_fence(self.id)?;
+        let saved = |commit, written: Duration| Saved {
+            commit,
+            bytes,
+            write: written.saturating_sub(start).as_secs_f64(),
+            wait: self.clock.now().saturating_sub(written).as_secs_f64(),
+            removed: Vec::new(),
+            not_removed: None,
+        };
+        if let Some(commit) = self.own_commit(&folder)? {
+            return Ok((saved(commit, start), false));
+        }
         let mut progress = Progress::default();
         self.with_room(step, bytes, || {
             self.write_piece(&folder, state, deadline, &mut progress)
         })?;
         let written = self.clock.now();
         let (commit, is_mine) = self.with_room(step, bytes, || self.finish(&folder, deadline))?;
-        let wait = (self.clock.now().saturating_sub(written)).as_secs_f64();
-        let (removed, not_removed) = if is_mine {
-            self.after_commit(&folder)
-        } else {
-            (Vec::new(), None)
+        Ok((saved(commit, written), is_mine))
+    }
+
+    /// The commit of this very save, where it is there; made durable.
+    ///
+    /// One that cannot be read yet is being written by a storage that cannot publish at once.
+    fn own_commit(&self, folder: &StepName) -> Result<Option<CommitRef>, SaveError> {
+        let path = folder.path();
+        let Ok(Some(commit)) = self.store.read::<Commit>(&within(&path, COMMIT_FILE)) else {
+            return Ok(None);
         };
-        Ok(Saved {
-            commit,
-            bytes,
-            write: written.saturating_sub(start).as_secs_f64(),
-            wait,
-            removed,
-            not_removed,
-        })
+        let document = &commit.document;
+        let is_own = document.run == self.store.run()
+            && document.folder() == *folder
+            && document.id() == self.id
+            && document.world == self.world;
+        if !is_own {
+            return Ok(None);
+        }
+        self.store.sync_folder(&path)?;
+        Ok(Some(reference(folder, commit.crc32c)))
+    }
+
+    /// The piece that this rank has published of this very save, with all its data; made durable.
+    fn own_piece(&self, folder: &StepName) -> Result<Option<Sealed<Piece>>, SaveError> {
+        let Ok(Some(piece)) = self.store.piece(folder, self.rank) else {
+            return Ok(None);
+        };
+        let document = &piece.document;
+        let is_own = document.run == self.store.run()
+            && document.folder() == *folder
+            && document.restart == self.id.restart
+            && (document.rank, document.world) == (self.rank, self.world);
+        let is_whole = (0..).zip(&document.files).all(|(file, written)| {
+            let name = crate::load::data_name(folder, self.rank, file);
+            crate::verify::check_size(&self.store, &name, written.bytes).is_ok()
+        });
+        if !is_own || !is_whole {
+            return Ok(None);
+        }
+        self.store.sync_folder(&folder.path())?;
+        Ok(Some(piece))
     }
 
     /// Does something that may find the disk full: then removes what may go, and does it once more.
@@ -257,20 +236,18 @@ impl Session {
         mut work: impl FnMut() -> Result<T, SaveError>,
     ) -> Result<T, SaveError> {
         match work() {
-            Err(error) if error.is_full() => {}
+            Err(SaveError::Store(error)) if error.is_full() => {}
             other => return other,
         }
         // What cannot be removed shows in the second try.
         drop(remove::prune(&self.store, Some(self.id), &self.keep, false));
         match work() {
-            Err(SaveError::Store(source)) if SaveError::is_full_store(&source) => {
-                Err(SaveError::Full {
-                    step,
-                    needed,
-                    free: self.store.storage.free().ok(),
-                    source,
-                })
-            }
+            Err(SaveError::Store(source)) if source.is_full() => Err(SaveError::Full {
+                step,
+                needed,
+                free: self.store.storage.free().ok(),
+                source,
+            }),
             other => other,
         }
     }
@@ -293,9 +270,12 @@ impl Session {
                 .map_err(StoreError::storage("create", name))
         };
         make(&path)?;
-        storage
-            .sync_folder(STEPS)
-            .map_err(StoreError::storage("sync", STEPS))?;
+        self.store.sync_folder(STEPS)?;
+        if progress.files.is_empty()
+            && let Some(piece) = self.own_piece(folder)?
+        {
+            return Ok(piece);
+        }
         if state.objects.is_some() {
             make(&within(&path, OBJECTS))?;
         }
@@ -308,9 +288,7 @@ impl Session {
             let written = self.write_image(folder, &name, image, deadline)?;
             progress.files.push(written);
         }
-        storage
-            .sync_folder(&path)
-            .map_err(StoreError::storage("sync", &path))?;
+        self.store.sync_folder(&path)?;
         let layout = match &state.layout {
             Some(layout) => Some(self.publish_layout(&path, layout)?),
             None => None,
@@ -449,30 +427,29 @@ impl Session {
         deadline: Duration,
     ) -> Result<(CommitRef, bool), SaveError> {
         let start = self.clock.now();
-        let path = folder.path();
-        let name = within(&path, COMMIT_FILE);
         let mut pieces: BTreeMap<u32, Sealed<Piece>> = BTreeMap::new();
         let mut pause = self.limits.first_pause;
         loop {
             self.store.check_fence(self.id)?;
-            // One that cannot be read yet is being written by a storage that cannot publish at once.
-            if let Ok(Some(commit)) = self.store.read::<Commit>(&name)
-                && commit.document.folder() == *folder
-            {
-                self.sync(&path)?;
-                return Ok((reference(folder, commit.crc32c), false));
+            if let Some(commit) = self.own_commit(folder)? {
+                return Ok((commit, false));
             }
             let now = self.clock.now();
-            let mut missing = Vec::new();
+            let (mut missing, mut unreadable) = (Vec::new(), None);
             if self.rank == 0
                 || now.saturating_sub(start) >= self.limits.takeover
                 || now >= deadline
             {
                 for rank in 0..self.world {
-                    if !pieces.contains_key(&rank)
-                        && let Ok(Some(piece)) = self.store.piece(folder, rank)
-                    {
-                        pieces.insert(rank, piece);
+                    if pieces.contains_key(&rank) {
+                        continue;
+                    }
+                    match self.store.piece(folder, rank) {
+                        Ok(Some(piece)) => drop(pieces.insert(rank, piece)),
+                        Ok(None) => {}
+                        Err(error) => {
+                            unreadable.get_or_insert_with(|| error.to_string());
+                        }
                     }
                 }
                 let found: Vec<Sealed<Piece>> = pieces.values().cloned().collect();
@@ -488,16 +465,12 @@ impl Session {
                     ranks: missing,
                     world: self.world,
                     waited: now.saturating_sub(start),
+                    unreadable,
                 });
             }
             self.clock.wait(pause.min(deadline.saturating_sub(now)));
-            pause = (pause * 2).min(self.limits.longest_pause);
+            pause = pause.saturating_mul(2).min(self.limits.longest_pause);
         }
-    }
-
-    fn sync(&self, path: &str) -> Result<(), StoreError> {
-        let synced = self.store.storage.sync_folder(path);
-        synced.map_err(StoreError::storage("sync", path))
     }
 
     fn publish_commit(
@@ -508,7 +481,7 @@ impl Session {
         let path = folder.path();
         let name = within(&path, COMMIT_FILE);
         // Names of pieces that others have just published must not be lost behind a commit that is not.
-        self.sync(&path)?;
+        self.store.sync_folder(&path)?;
         self.store.check_fence(self.id)?;
         let commit = sealed(commit).map_err(StoreError::manifest(&name))?;
         match self.store.publish(&name, &commit.document)? {
@@ -517,7 +490,7 @@ impl Session {
                 // Another rank saw the same pieces, so it can only differ if it is of another save.
                 match decode::<Commit>(&bytes) {
                     Ok(other) if other.document == commit.document => {
-                        self.sync(&path)?;
+                        self.store.sync_folder(&path)?;
                         Ok((reference(folder, other.crc32c), false))
                     }
                     _ => Err(SaveError::Taken(name)),
@@ -529,7 +502,12 @@ impl Session {
     /// The hint for people, and retention. Neither concerns the save, which is durable.
     fn after_commit(&self, folder: &StepName) -> (Vec<StepName>, Option<String>) {
         drop(self.write_latest(folder));
-        match remove::prune(&self.store, Some(self.id), &self.keep, false) {
+        let deadline = self.clock.now().saturating_add(self.limits.deadline);
+        let bounds = Bounds {
+            in_time: &|| self.clock.now() < deadline,
+            ..Bounds::default()
+        };
+        match remove::prune_within(&self.store, Some(self.id), &self.keep, false, &bounds) {
             Ok(pruned) => {
                 let removed = pruned.removed.into_iter().map(|(folder, _)| folder);
                 (removed.collect(), pruned.failures.into_iter().next())
@@ -540,17 +518,14 @@ impl Session {
 
     fn write_latest(&self, folder: &StepName) -> io::Result<()> {
         let storage = &*self.store.storage;
-        let temporary = unfinished(LATEST, self.store.token());
-        let file = storage.create(&temporary)?;
-        file.write_at(0, format!("{folder}\n").as_bytes())?;
-        file.sync()?;
-        storage.rename(&temporary, LATEST)
-    }
-}
-
-impl SaveError {
-    fn is_full_store(error: &StoreError) -> bool {
-        matches!(error, StoreError::Storage { source, .. } if is_full(source))
+        let temporary = remove::unfinished_latest(self.id, self.store.token());
+        let write = || {
+            let file = storage.create(&temporary)?;
+            file.write_at(0, format!("{folder}\n").as_bytes())?;
+            file.sync()?;
+            storage.rename(&temporary, LATEST)
+        };
+        write().inspect_err(|_| drop(storage.remove(&temporary)))
     }
 }
 

@@ -1,7 +1,7 @@
 //! What the engine needs of a place that keeps checkpoints.
 //!
-//! The trait is the lowest layer of the engine: [`crate::Files`] is a folder of this machine, [`crate::faulty::Faulty`] is memory
-//! that fails on purpose. Faults are injected below the engine's own code, so what is tested is what runs.
+//! The trait is the lowest layer of the engine: [`crate::Files`] is a folder of this machine, `faulty::Faulty` (in tests, and
+//! with the feature `faulty`) is memory that fails on purpose. Faults are injected below the engine's own code, so what is tested is what runs.
 //!
 //! Names are relative to the root of the storage, with `/` between folders, such as `steps/000000000007-a1-5f3c9e/COMMIT.json`.
 //! A name is never used twice for different contents: caches of network file systems cannot serve an old file for a new one.

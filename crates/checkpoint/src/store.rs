@@ -6,21 +6,18 @@ use std::{
 };
 
 use trainyard_core::checkpoint::{
-    ATTEMPTS, AttemptFile, AttemptId, COMMIT_FILE, Claim, Commit, CommitSeen, Document, Fence,
-    FolderSeen, FolderState, LATEST, ManifestError, OBJECTS, Piece, PieceSeen, REMOVED_FILE,
-    ROOT_FILE, RecordSeen, Restored, Root, STEPS, Sealed, StepFile, StepName, VERSION, claim,
-    commits, decode, encode, fenced_by, lineage,
+    ATTEMPTS, AttemptId, COMMIT_FILE, Commit, CommitSeen, Document, FolderSeen, FolderState,
+    LATEST, MAX_VIEW_BYTES, ManifestError, OBJECTS, Piece, PieceSeen, REMOVED_FILE, ROOT_FILE,
+    RecordSeen, Root, STEPS, Sealed, StepFile, StepName, VERSION, commits, decode, encode,
 };
 
 use crate::{
     clock::Clock,
-    publish::{Published, is_unfinished, publish},
-    storage::{Kind, Shared, Stat, read_small, within},
+    fence::CLAIM_RETRIES,
+    publish::{Published, publish},
+    storage::{Kind, Shared, Stat, is_full, read_small, within},
     token::Random,
 };
-
-/// How often a record is taken by exclusive create until an attempt gives up: each failure means that another one began.
-const CLAIM_RETRIES: usize = 16;
 
 /// Why a root cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -67,9 +64,20 @@ pub enum StoreError {
         "no record could be taken in {CLAIM_RETRIES} tries; another attempt begins at the same time"
     )]
     Contended,
+    /// The chosen commit did not become visible.
+    #[error("the attempt should resume from `{0}`, which is not part of the history of the run")]
+    NotInHistory(StepName),
+    /// More commits than a reader holds.
+    #[error("the commits of the store take more than {MAX_VIEW_BYTES} bytes; remove steps")]
+    TooLarge,
 }
 
 impl StoreError {
+    /// Whether there was no room: disk or quota.
+    pub fn is_full(&self) -> bool {
+        matches!(self, Self::Storage { source, .. } if is_full(source))
+    }
+
     pub(crate) fn storage(action: &'static str, name: &str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Storage {
             action,
@@ -108,7 +116,7 @@ impl View {
 #[derive(Debug)]
 pub struct Store {
     pub(crate) storage: Shared,
-    clock: Arc<dyn Clock>,
+    pub(crate) clock: Arc<dyn Clock>,
     run: String,
     tokens: Mutex<Random>,
 }
@@ -186,6 +194,12 @@ impl Store {
         tokens.draw()
     }
 
+    /// Makes the entries of a folder durable.
+    pub(crate) fn sync_folder(&self, name: &str) -> Result<(), StoreError> {
+        let synced = self.storage.sync_folder(name);
+        synced.map_err(StoreError::storage("sync", name))
+    }
+
     /// Publishes a document durably; `Other` where the name has other contents.
     pub(crate) fn publish<D: Document>(
         &self,
@@ -217,10 +231,18 @@ impl Store {
             .storage
             .list(STEPS)
             .map_err(StoreError::storage("list", STEPS))?;
+        let mut held: u64 = 0;
         for entry in entries {
             match entry.name.parse::<StepName>() {
                 Ok(step) if entry.kind == Kind::Folder => {
-                    view.folders.push(self.folder(&step));
+                    let folder = self.folder(&step);
+                    if let FolderState::Committed(commit) = &folder.state {
+                        held = held.saturating_add(commit.bytes);
+                    }
+                    if held > MAX_VIEW_BYTES {
+                        return Err(StoreError::TooLarge);
+                    }
+                    view.folders.push(folder);
                 }
                 _ => view.foreign.push(within(STEPS, &entry.name)),
             }
@@ -232,9 +254,10 @@ impl Store {
                 .folders
                 .iter()
                 .any(|known| known.name().as_ref() == Some(&step))
+            && self.is_folder(&step.path())
         {
             let folder = self.folder(&step);
-            if folder.commit().is_some() {
+            if matches!(folder.state, FolderState::Committed(_)) {
                 view.folders.push(folder);
             }
         }
@@ -254,6 +277,12 @@ impl Store {
             });
         }
         Ok(view)
+    }
+
+    /// Whether a name is a folder and not a link to one.
+    fn is_folder(&self, name: &str) -> bool {
+        let found = self.storage.stat(name);
+        found.is_ok_and(|stat| stat.kind == Kind::Folder)
     }
 
     /// What `latest` names.
@@ -310,106 +339,6 @@ impl Store {
                 Err(_) => FolderState::Partial,
             },
         }
-    }
-
-    /// The records of attempts, read. Names that are not ours are added to `foreign`.
-    fn records(&self, foreign: &mut Vec<String>) -> Result<Vec<RecordSeen>, StoreError> {
-        let mut records = Vec::new();
-        let entries = self
-            .storage
-            .list(ATTEMPTS)
-            .map_err(StoreError::storage("list", ATTEMPTS))?;
-        for entry in entries {
-            let name = within(ATTEMPTS, &entry.name);
-            let Ok((id, kind)) = AttemptId::from_file(&entry.name) else {
-                if !is_unfinished(&entry.name) {
-                    foreign.push(name);
-                }
-                continue;
-            };
-            let unreadable = |why: String| RecordSeen::Unreadable { id, why };
-            records.extend(match kind {
-                AttemptFile::Record => Some(match self.read::<Fence>(&name) {
-                    Ok(Some(fence)) if fence.document.id() == id => {
-                        RecordSeen::Fence(fence.document)
-                    }
-                    Ok(Some(_)) => unreadable(format!("`{name}` is the record of another attempt")),
-                    Ok(None) => unreadable(format!("`{name}` cannot be opened")),
-                    Err(error) => unreadable(error.to_string()),
-                }),
-                AttemptFile::Restored => match self.read::<Restored>(&name) {
-                    Ok(Some(restored)) => Some(RecordSeen::Restored(restored.document)),
-                    _ => None,
-                },
-            });
-        }
-        Ok(records)
-    }
-
-    /// Fails if a higher attempt than `mine` has begun. Only names are read: a name alone fences.
-    pub fn check_fence(&self, mine: AttemptId) -> Result<(), StoreError> {
-        let entries = self
-            .storage
-            .list(ATTEMPTS)
-            .map_err(StoreError::storage("list", ATTEMPTS))?;
-        let records: Vec<RecordSeen> = entries
-            .iter()
-            .filter_map(|entry| AttemptId::from_file(&entry.name).ok())
-            .filter(|(_, kind)| *kind == AttemptFile::Record)
-            .map(|(id, _)| RecordSeen::Unreadable {
-                id,
-                why: String::new(),
-            })
-            .collect();
-        match fenced_by(mine, &records) {
-            Some(by) => Err(StoreError::Fenced { mine, by }),
-            None => Ok(()),
-        }
-    }
-
-    /// Takes the record of an attempt: from here on, what earlier attempts commit is not seen.
-    ///
-    /// `choose` gets what is there and answers which commit the attempt resumes from.
-    pub fn fence(
-        &self,
-        attempt: Option<u32>,
-        holder: &str,
-        mut choose: impl FnMut(&View) -> Option<StepName>,
-    ) -> Result<AttemptId, StoreError> {
-        for _ in 0..CLAIM_RETRIES {
-            let view = self.view()?;
-            let id = match claim(attempt, holder, &view.records) {
-                Claim::Mine(id) => return Ok(id),
-                Claim::Fenced(by) => {
-                    let mine = AttemptId::first(attempt.unwrap_or(0));
-                    return Err(StoreError::Fenced { mine, by });
-                }
-                Claim::Take(id) => id,
-            };
-            let history = lineage(&self.run, &view.records, &view.commits());
-            let resume = choose(&view);
-            let record = history.fence(&self.run, id, holder, resume.as_ref());
-            let name = within(ATTEMPTS, &id.record_file());
-            match self.publish(&name, &record)? {
-                Published::Done => return Ok(id),
-                Published::Other(_) => {}
-            }
-        }
-        Err(StoreError::Contended)
-    }
-
-    /// Records that every rank of an attempt has restored, so that its end is not held against the step.
-    pub fn restored(&self, id: AttemptId, folder: &StepName) -> Result<(), StoreError> {
-        let document = Restored {
-            version: VERSION,
-            run: self.run.clone(),
-            attempt: id.attempt,
-            restart: id.restart,
-            folder: folder.clone(),
-            other: serde_json::Map::new(),
-        };
-        let name = within(ATTEMPTS, &id.restored_file());
-        self.publish(&name, &document).map(|_| ())
     }
 
     /// The piece of a rank, where it can be read.

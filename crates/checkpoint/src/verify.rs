@@ -1,11 +1,14 @@
 //! Whether a committed step can be restored, file by file.
 
+use std::io;
+
 use trainyard_core::checkpoint::{
-    Commit, CommitPiece, Layout, LayoutRef, Piece, Sealed, StepFile, StepName,
+    COMMIT_FILE, Commit, CommitPiece, Layout, LayoutRef, Piece, SHARED, Sealed, SharedRef,
+    StepFile, StepName,
 };
 
 use crate::{
-    load::{BadFile, check_file, data_name, known_piece, other_file, read_objects},
+    load::{BadFile, data_name, known_piece, other_file, read_file, read_objects},
     publish::is_unfinished,
     storage::{Kind, Stat, within},
     store::Store,
@@ -56,6 +59,20 @@ impl Verified {
     }
 }
 
+/// The same for a step that retention may remove meanwhile: `None` where problems were found because its commit is gone.
+pub fn verify_present(
+    store: &Store,
+    folder: &StepName,
+    commit: &Commit,
+    deep: bool,
+) -> Option<Verified> {
+    let verified = verify(store, folder, commit, deep);
+    let name = within(&folder.path(), COMMIT_FILE);
+    let is_gone = || matches!(store.storage.stat(&name), Err(error) if error.kind() == io::ErrorKind::NotFound);
+    let is_removed = !verified.problems.is_empty() && is_gone();
+    (!is_removed).then_some(verified)
+}
+
 /// Checks a committed step: every file with its size and checksum; `deep` also reads all data.
 pub fn verify(store: &Store, folder: &StepName, commit: &Commit, deep: bool) -> Verified {
     let mut verified = Verified::default();
@@ -64,11 +81,44 @@ pub fn verify(store: &Store, folder: &StepName, commit: &Commit, deep: bool) -> 
             verified.problems.push(problem);
         }
     }
+    for shared in &commit.shared {
+        // Whether its contents are those of its name is not checked: nothing writes such files yet.
+        let name = shared_name(shared);
+        if let Err(bad) = check_size(store, &name, shared.bytes) {
+            verified.add(name, bad.to_string());
+        }
+    }
     for line in &commit.pieces {
         verify_piece(store, folder, commit, line, deep, &mut verified);
     }
     verified.surplus = surplus(store, folder, commit);
     verified
+}
+
+/// Whether every file of a commit is there with its size. Nothing is read.
+pub(crate) fn has_all_files(store: &Store, folder: &StepName, commit: &Commit) -> bool {
+    let path = folder.path();
+    let has = |name: &str, bytes| check_size(store, name, bytes).is_ok();
+    let has_file = |file: StepFile, bytes| has(&within(&path, &file.to_string()), bytes);
+    let is_there = |file: StepFile| {
+        let stat = store.storage.stat(&within(&path, &file.to_string()));
+        stat.is_ok_and(|stat| stat.kind == Kind::File && stat.bytes > 0)
+    };
+    let has_piece = |line: &CommitPiece| {
+        is_there(StepFile::Piece(line.rank))
+            && (line.objects.as_ref())
+                .is_none_or(|objects| has_file(StepFile::Objects(line.rank), objects.bytes))
+            && (0..)
+                .zip(&line.files)
+                .all(|(file, written)| has(&data_name(folder, line.rank, file), written.bytes))
+    };
+    commit.pieces.iter().all(has_piece)
+        && (commit.layouts.iter()).all(|layout| has_file(StepFile::Layout(layout.id), layout.bytes))
+        && (commit.shared.iter()).all(|shared| has(&shared_name(shared), shared.bytes))
+}
+
+fn shared_name(shared: &SharedRef) -> String {
+    within(SHARED, &format!("{}.safetensors", shared.blake3))
 }
 
 fn verify_piece(
@@ -94,8 +144,21 @@ fn verify_piece(
     for (file, written) in (0..).zip(&piece.document.files) {
         let name = data_name(folder, line.rank, file);
         let checked = if deep {
-            verified.bytes_read += written.bytes;
-            check_file(&*store.storage, &name, written, piece.document.chunk_bytes)
+            let chunk_bytes = piece.document.chunk_bytes;
+            let read = read_file(
+                &*store.storage,
+                &name,
+                written,
+                chunk_bytes,
+                &mut |_, bytes| {
+                    verified.bytes_read += bytes.len() as u64;
+                    Ok(())
+                },
+            );
+            if let Err(BadFile::Chunk { start, end, .. }) = &read {
+                verified.bytes_read += end.saturating_add(1).saturating_sub(*start);
+            }
+            read
         } else {
             check_size(store, &name, written.bytes)
         };
@@ -113,7 +176,7 @@ fn verify_piece(
     }
 }
 
-fn check_size(store: &Store, name: &str, wanted: u64) -> Result<(), BadFile> {
+pub(crate) fn check_size(store: &Store, name: &str, wanted: u64) -> Result<(), BadFile> {
     match store.storage.stat(name) {
         Ok(Stat {
             kind: Kind::File,

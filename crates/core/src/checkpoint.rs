@@ -37,7 +37,9 @@ mod words;
 #[cfg(test)]
 mod tests;
 
-pub use cadence::{BoundBy, Cadence, Measured, TierCost, cadence, tiers_before};
+pub use cadence::{
+    BoundBy, Cadence, Measured, TierCost, cadence, daly_interval, tiers_before, young_interval,
+};
 pub use codec::{Document, ManifestError, Sealed, VERSION, decode, encode, sealed};
 pub use commit::{Conflict, Gathered, commit};
 pub use folder::{FolderSeen, FolderState, commits};
@@ -46,7 +48,8 @@ pub use index::{Index, ReshardError, Tensor, TensorFile};
 pub use layout::{Axis, Dtype, Entry, Layout, Region, Split};
 pub use limits::{
     CHUNK_BYTES, JOIN_BYTES, MAX_ACKNOWLEDGED, MAX_AXES, MAX_CHUNKS, MAX_DIMS, MAX_FILE_BYTES,
-    MAX_FILES, MAX_LAYOUTS, MAX_NAME, MAX_SHARED, MAX_TENSORS, MAX_TEXT, MAX_WORLD, READ_BYTES,
+    MAX_FILES, MAX_LAYOUTS, MAX_NAME, MAX_SHARED, MAX_TENSORS, MAX_TEXT, MAX_VIEW_BYTES, MAX_WORLD,
+    READ_BYTES,
 };
 pub use lineage::{
     Claim, CommitSeen, Head, Lineage, NotCounted, RecordSeen, SUSPECT_AFTER, claim, counts,
@@ -69,3 +72,4 @@ pub use select::{
     Choice, Passed, PassedWhy, PieceSeen, Selection, Source, Tier, TierView, Wanted, select,
 };
 pub use summary::{StepLine, StepState, Summary, summary};
+pub use words::ranks_named;

@@ -101,6 +101,8 @@ pub(super) struct Disk {
     pub(super) capacity: Option<u64>,
     /// New entries that others do not see for some lookups: who made them, and how many.
     hidden: BTreeMap<(u64, String), (u32, u64)>,
+    /// Whether files are published by a copy.
+    pub(super) is_exclusive: bool,
     /// Whether new entries are hidden from others at first.
     lags: bool,
     pub(super) random: Random,
@@ -113,6 +115,7 @@ impl Disk {
             next: ROOT + 1,
             capacity: None,
             hidden: BTreeMap::new(),
+            is_exclusive: false,
             lags: false,
             random: Random::new(seed),
         }

@@ -13,8 +13,11 @@ use std::{
 
 use rustix::fs::{CWD, RenameFlags};
 
-use super::output::open_direct;
-use crate::buffer::{Aligned, BLOCK};
+use super::{has_no_sync, output::open_direct};
+use crate::{
+    buffer::{Aligned, BLOCK},
+    storage::is_full,
+};
 
 /// How a finished file gets its final name, which must not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,14 +114,17 @@ pub fn probe(root: &Path) -> Result<Profile, Refused> {
             source,
         }
     };
-    fs::create_dir_all(root).map_err(refuse("create the folder"))?;
+    create_root(root).map_err(refuse("create the folder"))?;
     let trial = Trial {
         root: root.to_owned(),
         token: crate::token::random().map_err(refuse("read random bytes"))?,
     };
 
     let first = trial.path("a");
-    create(&first).map_err(refuse("create a file"))?;
+    match create(&first) {
+        Err(error) if is_full(&error) => return Ok(on_full_disk(&trial)),
+        other => other.map_err(refuse("create a file"))?,
+    }
     match File::create_new(&first) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         Err(error) => return Err(refuse("create a file exclusively")(error)),
@@ -142,6 +148,38 @@ pub fn probe(root: &Path) -> Result<Profile, Refused> {
         publish,
         direct: is_direct(&trial.path("d")),
     })
+}
+
+/// Creates the folder where it is missing, and makes its name durable: a checkpoint in a folder that a power loss takes is lost.
+fn create_root(root: &Path) -> io::Result<()> {
+    let known = root.ancestors().skip(1).find(|path| path.is_dir());
+    let known = known.map(Path::to_owned);
+    fs::create_dir_all(root)?;
+    for parent in root.ancestors().skip(1) {
+        // One that may not be opened for reading cannot be synced by this user.
+        if let Ok(folder) = File::open(if parent.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            parent
+        }) {
+            match folder.sync_all() {
+                Err(error) if !has_no_sync(&error) => return Err(error),
+                _ => {}
+            }
+        }
+        if Some(parent) == known.as_deref() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// What a volume without room can do, as far as that shows without a byte: a save must open it to be able to remove old steps.
+fn on_full_disk(trial: &Trial) -> Profile {
+    Profile {
+        publish: publish(trial).unwrap_or(Publish::Link),
+        direct: false,
+    }
 }
 
 fn create(path: &Path) -> io::Result<()> {

@@ -30,6 +30,40 @@ fn publish_ways() {
 }
 
 #[test]
+fn failed_copy_frees_the_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let profile = Profile {
+        publish: Publish::Exclusive,
+        direct: false,
+    };
+    let files = Files::with_profile(folder.path(), profile);
+    // The copy fails after the final name was taken.
+    files.publish("missing.tmp", "final").unwrap_err();
+    assert!(!folder.path().join("final").exists());
+}
+
+#[test]
+fn links_to_folders_are_not_folders() {
+    let folder = tempfile::tempdir().unwrap();
+    let (root, elsewhere) = (folder.path().join("root"), folder.path().join("elsewhere"));
+    fs::create_dir(&root).unwrap();
+    fs::create_dir(&elsewhere).unwrap();
+    fs::write(elsewhere.join("file"), "x").unwrap();
+    symlink(&elsewhere, root.join("steps")).unwrap();
+    let files = Files::existing(&root).unwrap();
+    for refused in [
+        files.make_folder("steps").unwrap_err(),
+        files.list("steps").unwrap_err(),
+    ] {
+        assert_eq!(refused.kind(), io::ErrorKind::NotADirectory, "{refused}");
+    }
+    // The root itself may be a link.
+    let link = folder.path().join("link");
+    symlink(&root, &link).unwrap();
+    assert_eq!(Files::existing(&link).unwrap().list("").unwrap().len(), 1);
+}
+
+#[test]
 fn writes_of_any_size_and_alignment() {
     let folder = tempfile::tempdir().unwrap();
     let files = Files::open(folder.path()).unwrap();

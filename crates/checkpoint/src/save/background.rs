@@ -22,6 +22,10 @@ pub struct Counts {
     pub skipped: u64,
     /// Why the last failed one failed.
     pub last_failure: Option<String>,
+    /// Folders that retention removed after commits of this rank.
+    pub removed: u64,
+    /// Why the last retention failed, which does not concern the saves.
+    pub last_not_removed: Option<String>,
 }
 
 #[derive(Debug, Default)]
@@ -29,6 +33,8 @@ struct Shared {
     counts: Counts,
     /// The step in flight.
     busy: Option<u64>,
+    /// Whether retention is running.
+    is_removing: bool,
 }
 
 #[derive(Debug, Default)]
@@ -110,21 +116,15 @@ pub struct Saver {
 struct Ending {
     board: Arc<Board>,
     save: Save,
-    outcome: Option<Outcome>,
+    has_ended: bool,
 }
 
 impl Ending {
-    fn take(&mut self, outcome: Result<Saved, SaveError>) {
-        self.outcome = Some(outcome.map_err(Arc::new));
-    }
-}
-
-impl Drop for Ending {
-    fn drop(&mut self) {
-        let outcome = self
-            .outcome
-            .take()
-            .unwrap_or_else(|| Err(Arc::new(SaveError::Panicked)));
+    /// Ends the save. Who learns from [`Saver::close`] that nothing is in flight finds the outcome: both change under one lock.
+    fn end(&mut self, outcome: Result<Saved, SaveError>) {
+        if std::mem::replace(&mut self.has_ended, true) {
+            return;
+        }
         let mut shared = self.board.lock();
         match &outcome {
             Ok(_) => shared.counts.committed += 1,
@@ -134,9 +134,56 @@ impl Drop for Ending {
             }
         }
         shared.busy = None;
+        self.save.end(outcome.map_err(Arc::new));
         drop(shared);
-        self.save.end(outcome);
         self.board.changed.notify_all();
+    }
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.end(Err(SaveError::Panicked));
+    }
+}
+
+/// Retention after a commit: one at a time, and beside the next save.
+struct Retention(Arc<Board>);
+
+impl Retention {
+    /// `None` while the one before is still running; it sees this commit, or the next one does.
+    fn begin(board: &Arc<Board>) -> Option<Self> {
+        let mut shared = board.lock();
+        let is_free = !std::mem::replace(&mut shared.is_removing, true);
+        is_free.then(|| Self(Arc::clone(board)))
+    }
+}
+
+impl Drop for Retention {
+    fn drop(&mut self) {
+        self.0.lock().is_removing = false;
+    }
+}
+
+/// What the thread of a save does.
+fn save_and_remove(session: &Session, step: u64, state: &State, mut ending: Ending) {
+    let (saved, is_mine) = match session.commit_step(step, state) {
+        Ok((saved, is_mine)) => (Ok(saved), is_mine),
+        Err(error) => (Err(error), false),
+    };
+    let board = Arc::clone(&ending.board);
+    let retention = if is_mine {
+        Retention::begin(&board)
+    } else {
+        None
+    };
+    ending.end(saved);
+    if let Some(retention) = retention {
+        let (removed, failure) = session.after_commit(&session.folder(step));
+        let mut shared = board.lock();
+        shared.counts.removed += removed.len() as u64;
+        shared.counts.last_not_removed = failure;
+        drop(shared);
+        drop(retention);
     }
 }
 
@@ -154,7 +201,8 @@ impl Saver {
         &self.session
     }
 
-    /// Begins a save and returns at once. The state must not change until it has ended.
+    /// Begins a save and returns at once. The state must not change until it has ended. Retention follows after the save has ended,
+    /// in the same thread and beside the next save.
     pub fn save(&self, step: u64, state: State) -> Started {
         {
             let mut shared = self.board.lock();
@@ -168,17 +216,31 @@ impl Saver {
             step,
             outcome: Arc::default(),
         };
-        let mut ending = Ending {
+        let ending = Ending {
             board: Arc::clone(&self.board),
             save: save.clone(),
-            outcome: None,
+            has_ended: false,
         };
         let session = Arc::clone(&self.session);
-        // A thread that cannot be started drops `ending`, which ends the save.
+        // The ending stays reachable where the thread cannot be started, which drops what it was given.
+        let slot = Arc::new(Mutex::new(Some(ending)));
+        let for_thread = Arc::clone(&slot);
+        let take = |slot: &Mutex<Option<Ending>>| {
+            let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
+            slot.take()
+        };
         let started = thread::Builder::new()
             .name("checkpoint-save".into())
-            .spawn(move || ending.take(session.save(step, &state)));
-        drop(started);
+            .spawn(move || {
+                if let Some(ending) = take(&for_thread) {
+                    save_and_remove(&session, step, &state, ending);
+                }
+            });
+        if let Err(error) = started
+            && let Some(mut ending) = take(&slot)
+        {
+            ending.end(Err(SaveError::NoThread(error)));
+        }
         Started::Save(save)
     }
 
@@ -187,15 +249,15 @@ impl Saver {
         self.board.lock().counts.clone()
     }
 
-    /// Waits for the save in flight, at most this long.
+    /// Waits for the save in flight, at most this long. Retention after it is not waited for: it can be cut at any time.
     pub fn close(&self, timeout: Duration) -> Closed {
-        let end = Instant::now() + timeout;
+        let start = Instant::now();
         let mut shared = self.board.lock();
         loop {
             let Some(step) = shared.busy else {
                 return Closed::Finished;
             };
-            let left = end.saturating_duration_since(Instant::now());
+            let left = timeout.saturating_sub(start.elapsed());
             if left.is_zero() {
                 return Closed::Unfinished { step };
             }

@@ -7,9 +7,12 @@
 
 use std::{collections::BTreeMap, sync::Arc, thread, time::Duration};
 
-use trainyard_core::checkpoint::{AttemptId, Passed, PassedWhy, Policy, Selection, Wanted};
+use serde_json::Value;
+use trainyard_core::checkpoint::{
+    AttemptId, Dtype, Entry, Layout, Passed, PassedWhy, Policy, Selection, Wanted,
+};
 
-use super::{Image, Limits, Progress, Session, State};
+use super::{Image, Limits, Progress, SaveError, Session, State};
 use crate::{
     clock::ManualClock,
     faulty::{Fault, Faulty, FaultyDisk, Loss},
@@ -40,12 +43,30 @@ fn image(id: AttemptId, step: u64, rank: u32) -> Vec<u8> {
     bytes
 }
 
+/// A layout with one tensor, which every rank may have.
+pub(super) fn layout() -> Layout {
+    Layout {
+        version: 1,
+        mesh: Vec::new(),
+        tensors: vec![Entry::whole("w", Dtype::U8, vec![1], 0)],
+        other: serde_json::Map::new(),
+    }
+}
+
+/// The small state of a rank, which two of three steps have.
+fn objects(id: AttemptId, step: u64, rank: u32) -> Option<serde_json::Map<String, Value>> {
+    let text = format!("{id} {step} {rank}").into();
+    (!step.is_multiple_of(3)).then(|| serde_json::Map::from_iter([("of".to_owned(), text)]))
+}
+
 fn state(id: AttemptId, step: u64, rank: u32) -> State {
     State {
         images: vec![Image {
             source: Arc::new(image(id, step, rank)),
             data: 8,
         }],
+        layout: (!step.is_multiple_of(2)).then(layout),
+        objects: objects(id, step, rank),
         ..State::default()
     }
 }
@@ -147,7 +168,6 @@ fn check(disk: &FaultyDisk, acknowledged: Option<u64>, context: &str) -> Option<
         }
     };
     let mut memory = Memory::default();
-    let ranks: Vec<u32> = (0..MAX_RANKS).collect();
     let mut reader = Loader::of(Arc::new(store));
     let is_suspect = |passed: &[Passed]| {
         passed.iter().any(|passed| {
@@ -156,17 +176,21 @@ fn check(disk: &FaultyDisk, acknowledged: Option<u64>, context: &str) -> Option<
             Some(passed.folder.step) == acknowledged && died
         })
     };
-    let loaded = reader.load(&wanted(1), &ranks, &mut memory).unwrap();
-    let Some(loaded) = loaded else {
-        let Selection::None { reasons } = reader.choose(&wanted(1)).unwrap() else {
-            panic!("{context}: nothing is restored, although something is selected");
-        };
-        assert!(
-            acknowledged.is_none() || is_suspect(&reasons),
-            "{context}: nothing is selected, {acknowledged:?} was acknowledged, {reasons:?}"
-        );
-        return None;
+    let choice = match reader.choose(&wanted(1)).unwrap() {
+        Selection::Choice(choice) => choice,
+        Selection::None { reasons } => {
+            assert!(
+                acknowledged.is_none() || is_suspect(&reasons),
+                "{context}: nothing is selected, {acknowledged:?} was acknowledged, {reasons:?}"
+            );
+            return None;
+        }
     };
+    let ranks: Vec<u32> = (0..choice.commit.commit.document.world).collect();
+    let loaded = reader.load(&wanted(1), &ranks, &mut memory).unwrap();
+    let loaded = loaded.unwrap_or_else(|| panic!("{context}: the selected step is not restored"));
+    let commit = choice.commit.reference();
+    assert_eq!(loaded.commit, commit, "{context}: {:?}", loaded.failures);
     assert!(
         Some(loaded.step) >= acknowledged || is_suspect(&loaded.passed),
         "{context}: step {} is selected, {acknowledged:?} was acknowledged, {:?}",
@@ -178,6 +202,12 @@ fn check(disk: &FaultyDisk, acknowledged: Option<u64>, context: &str) -> Option<
         assert_eq!(
             memory.files.get(&rank),
             Some(&image(id, loaded.step, rank)),
+            "{context}: rank {rank} of step {}",
+            loaded.step
+        );
+        assert_eq!(
+            loaded.objects.get(&rank).map(|found| &found.values),
+            objects(id, loaded.step, rank).as_ref(),
             "{context}: rank {rank} of step {}",
             loaded.step
         );
@@ -268,7 +298,7 @@ impl Life {
             3 => Some(Fault::DoneButFailed),
             _ => Some(Fault::Kill),
         };
-        let at = self.random.below(70);
+        let at = self.random.below(100);
         let faults: Vec<(u64, Fault)> = fault.map(|fault| (at, fault)).into_iter().collect();
         self.disk.client_with(&faults)
     }
@@ -300,6 +330,11 @@ impl Life {
                 self.acknowledged = Some(step);
                 if is_mine {
                     rank.after_commit(&rank.folder(step));
+                }
+                // The last save before a process ends is often of a step that was just saved.
+                if self.random.one_in(4) {
+                    let again = rank.save(step, &state(rank.id, step, rank.rank));
+                    assert!(!matches!(again, Err(SaveError::Taken(_))), "{again:?}");
                 }
             }
         }

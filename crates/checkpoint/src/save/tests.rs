@@ -6,7 +6,8 @@ use super::*;
 use crate::{
     clock::ManualClock,
     faulty::{Fault, Faulty, FaultyDisk},
-    load::{Loader, Sink},
+    load::{LoadError, Loader, Sink},
+    storage::Storage as _,
     store::Store,
 };
 
@@ -81,11 +82,15 @@ fn wanted(world: u32) -> Wanted {
     }
 }
 
-fn load(disk: &FaultyDisk, world: u32) -> Option<(u64, Memory, Vec<String>)> {
+fn loader(disk: &FaultyDisk) -> Loader {
     let store = Store::existing(Arc::new(disk.client()), ManualClock::start(), 1).unwrap();
+    Loader::of(Arc::new(store))
+}
+
+fn load(disk: &FaultyDisk, world: u32) -> Option<(u64, Memory, Vec<String>)> {
     let mut memory = Memory::default();
     let ranks: Vec<u32> = (0..world).collect();
-    let loaded = Loader::of(Arc::new(store))
+    let loaded = loader(disk)
         .load(&wanted(world), &ranks, &mut memory)
         .unwrap()?;
     let mut said = loaded.failures;
@@ -146,8 +151,14 @@ fn missing_ranks_are_named() {
     let error = zero.save(7, &state(7, 0, 9)).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "step 7 was abandoned after 60 s: no piece of 3 of 4 ranks (ranks 1, 2, 3)"
+        "step 7 was abandoned after 60 s: no piece of 3 of 4 ranks: ranks 1, 2, 3"
     );
+    disk.flip(&within(&zero.folder(7).path(), "00000.piece.json"), 40)
+        .unwrap();
+    let other = session(&disk.client(), 1, 1, 2).unwrap();
+    let error = other.save(7, &state(7, 1, 9)).unwrap_err().to_string();
+    assert!(error.contains("ranks: rank 0; `"), "{error}");
+    assert!(error.contains("00000.piece.json`: "), "{error}");
     assert!(load(&disk, 4).is_none());
 }
 
@@ -331,4 +342,234 @@ fn selection_without_commits() {
     let store = Store::existing(Arc::new(disk.client()), ManualClock::start(), 1).unwrap();
     let selection = Loader::of(Arc::new(store)).choose(&wanted(1)).unwrap();
     assert!(matches!(selection, Selection::None { reasons } if reasons.is_empty()));
+}
+
+#[test]
+fn second_save_of_a_step_returns_its_commit() {
+    let disk = FaultyDisk::new(1);
+    let mut rank = session(&disk.client(), 1, 0, 1).unwrap();
+    let first = rank.save(7, &state(7, 0, 2000)).unwrap();
+    // A clock that moved on: another time would be in a second piece.
+    rank.clock.wait(Duration::from_secs(9));
+    let again = rank.save(7, &state(7, 0, 2000)).unwrap();
+    assert_eq!(again.commit, first.commit);
+    assert_eq!(load(&disk, 1).unwrap().0, 7);
+    rank.limits.deadline = Duration::MAX;
+    rank.save(8, &state(8, 0, 2000)).unwrap();
+}
+
+#[test]
+fn abandoned_save_continues_with_its_piece() {
+    let disk = FaultyDisk::new(1);
+    let zero = session(&disk.client(), 1, 0, 2).unwrap();
+    let other = session(&disk.client(), 1, 1, 2).unwrap();
+    let missing = zero.save(7, &state(7, 0, 2000)).unwrap_err();
+    assert!(matches!(missing, SaveError::Missing { .. }), "{missing}");
+    let deadline = Duration::from_mins(1);
+    let folder = other.folder(7);
+    other
+        .write_piece(&folder, &state(7, 1, 9), deadline, &mut Progress::default())
+        .unwrap();
+    zero.save(7, &state(7, 0, 2000)).unwrap();
+    let (_, memory, _) = load(&disk, 2).unwrap();
+    assert_eq!(memory.0[&(0, 0)], image_of(&state(7, 0, 2000)));
+    // Data without a piece, as a save that was late leaves it.
+    let name = within(&zero.folder(8).path(), "00000.safetensors");
+    let client = disk.client();
+    client.make_folder(&zero.folder(8).path()).unwrap();
+    let file = client.create(&name).unwrap();
+    file.write_at(0, &image_of(&state(8, 0, 700))).unwrap();
+    let alone = session(&disk.client(), 1, 0, 1).unwrap();
+    alone.save(8, &state(8, 0, 700)).unwrap();
+}
+
+#[test]
+fn record_has_the_commit_that_was_chosen() {
+    let disk = FaultyDisk::new(1);
+    let old = session(&disk.client(), 1, 0, 1).unwrap();
+    let store = Store::create(Arc::new(disk.client()), ManualClock::start(), None, 9).unwrap();
+    // A commit that becomes visible between the look at the store and the choice.
+    let mut saved = None;
+    let id = store
+        .fence(Some(2), "late", |_| {
+            let folder = || old.save(5, &state(5, 0, 9)).unwrap().commit.folder;
+            Some(saved.get_or_insert_with(folder).clone())
+        })
+        .unwrap();
+    let from = store.resumes_from(id).unwrap().unwrap();
+    assert_eq!(from.folder, old.folder(5));
+    assert_eq!(load(&disk, 1).unwrap().0, 5);
+    let never = store.fence(Some(3), "other", |_| Some(old.folder(6)));
+    assert!(
+        matches!(never, Err(StoreError::NotInHistory(_))),
+        "{never:?}"
+    );
+    store.check_fence(id).unwrap();
+}
+
+#[test]
+fn all_ranks_restore_one_commit() {
+    let disk = FaultyDisk::new(1);
+    let ranks = [0, 1].map(|rank| session(&disk.client(), 1, rank, 2).unwrap());
+    let deadline = Duration::from_mins(1);
+    for step in [1, 2] {
+        let folder = ranks[1].folder(step);
+        let piece = state(step, 1, 2000);
+        ranks[1]
+            .write_piece(&folder, &piece, deadline, &mut Progress::default())
+            .unwrap();
+        ranks[0].save(step, &state(step, 0, 2000)).unwrap();
+    }
+    let next = session(&disk.client(), 2, 0, 2).unwrap();
+    let chosen = next.store.resumes_from(next.id).unwrap().unwrap();
+    assert_eq!(chosen.folder.step, 2);
+    let data = within(&chosen.folder.path(), "00001.safetensors");
+    disk.flip(&data, 600).unwrap();
+
+    let mut memory = Memory::default();
+    let loaded = loader(&disk)
+        .load_commit(&wanted(2), &chosen, &[0], &mut memory)
+        .unwrap();
+    assert_eq!(loaded.step, 2);
+    assert_eq!(memory.0[&(0, 0)], image_of(&state(2, 0, 2000)));
+    let mut damaged = loader(&disk);
+    let error = damaged
+        .load_commit(&wanted(2), &chosen, &[1], &mut memory)
+        .unwrap_err();
+    let sentence = error.to_string();
+    assert!(
+        sentence.starts_with("step 2 (`000000000002-a1-"),
+        "{sentence}"
+    );
+    assert!(sentence.contains("damaged in chunk 1"), "{sentence}");
+    let Selection::Choice(choice) = damaged.choose(&wanted(2)).unwrap() else {
+        panic!("step 1 is left");
+    };
+    assert_eq!(choice.commit.folder.step, 1);
+    let gone = CommitRef {
+        crc32c: Crc32c(1),
+        ..chosen
+    };
+    let other = loader(&disk).load_commit(&wanted(2), &gone, &[0], &mut memory);
+    assert!(matches!(other, Err(LoadError::Unreadable { .. })));
+    let beyond = loader(&disk).load(&wanted(2), &[0, 2], &mut memory);
+    assert_eq!(
+        beyond.unwrap_err().to_string(),
+        "step 2 has no rank 2: 2 ranks saved it"
+    );
+}
+
+#[test]
+fn record_that_was_not_synced_is_made_durable() {
+    let operations = {
+        let client = FaultyDisk::new(1).client();
+        session(&client, 1, 0, 1).unwrap();
+        client.operations()
+    };
+    for at in 0..operations {
+        let disk = FaultyDisk::new(1);
+        drop(session(&disk.client_with(&[(at, Fault::Io)]), 1, 0, 1));
+        session(&disk.client(), 1, 0, 1).unwrap();
+        disk.power_loss(crate::faulty::Loss::All);
+        let store = Store::existing(Arc::new(disk.client()), ManualClock::start(), 1).unwrap();
+        assert_eq!(store.view().unwrap().records.len(), 1, "{at}");
+    }
+}
+
+#[test]
+fn full_disk_does_not_stop_the_next_attempt() {
+    let disk = FaultyDisk::new(1);
+    let mut old = session(&disk.client(), 1, 0, 1).unwrap();
+    old.keep.last = 9;
+    for step in 1..=4 {
+        old.save(step, &state(step, 0, 4000)).unwrap();
+    }
+    disk.limit(Some(1));
+    let store = Store::create(Arc::new(disk.client()), ManualClock::start(), None, 9).unwrap();
+    let choose = |view: &crate::store::View| {
+        let newest = view.folders.last()?;
+        newest.name()
+    };
+    let full = store.fence(Some(2), "next", choose).unwrap_err();
+    assert!(full.is_full(), "{full}");
+    // Room for what the removal of two steps gives back.
+    disk.limit(Some(4 * 4000));
+    let keep = Policy {
+        last: 2,
+        ..Policy::default()
+    };
+    let id = store.fence_keeping(Some(2), "next", &keep, choose).unwrap();
+    assert_eq!(store.resumes_from(id).unwrap().unwrap().folder.step, 4);
+    assert_eq!(store.view().unwrap().folders.len(), 2);
+}
+
+#[test]
+fn save_ends_before_retention() {
+    let disk = FaultyDisk::new(1);
+    let before = session(&disk.client(), 1, 0, 1).unwrap();
+    before.save(1, &state(1, 0, 2000)).unwrap();
+    let client = disk.copy(1).client();
+    let commit_ends = {
+        let rank = session(&client, 1, 0, 1).unwrap();
+        rank.commit_step(2, &state(2, 0, 2000)).unwrap();
+        client.operations()
+    };
+    let client = disk.client_with(&[(commit_ends, Fault::Hang)]);
+    let saver = Saver::new(session(&client, 1, 0, 1).unwrap());
+    for step in [2, 3] {
+        let Started::Save(save) = saver.save(step, state(step, 0, 2000)) else {
+            panic!("retention of the step before holds the slot");
+        };
+        save.committed(Duration::MAX).unwrap().unwrap();
+        assert_eq!(saver.close(Duration::MAX), Closed::Finished);
+    }
+    assert_eq!(saver.counts().removed, 0);
+    disk.release();
+    assert_eq!(load(&disk, 1).unwrap().0, 3);
+}
+
+#[test]
+fn layout_and_objects_survive_every_fault() {
+    let whole = State {
+        layout: Some(cuts::layout()),
+        objects: Some(Map::from_iter([("seed".to_owned(), 7.into())])),
+        ..state(1, 0, 2000)
+    };
+    let operations = {
+        let client = FaultyDisk::new(1).client();
+        let rank = session(&client, 1, 0, 1).unwrap();
+        let before = client.operations();
+        rank.save(1, &whole).unwrap();
+        before..client.operations()
+    };
+    for at in operations {
+        for (fault, is_exclusive) in [
+            (Fault::DoneButFailed, false),
+            (Fault::DoneButExists, false),
+            (Fault::Io, true),
+            (Fault::NoSpace, true),
+        ] {
+            let disk = FaultyDisk::new(1);
+            let client = disk.client_with(&[(at, fault)]);
+            let rank = session(&client, 1, 0, 1).unwrap();
+            disk.exclusive(is_exclusive);
+            // A save that failed is tried again, as the final save of a job is.
+            let saved = rank.save(1, &whole).or_else(|_| rank.save(1, &whole));
+            saved.unwrap_or_else(|error| panic!("{at} {fault:?}: {error}"));
+            let mut memory = Memory::default();
+            let loaded = loader(&disk)
+                .load(&wanted(1), &[0], &mut memory)
+                .unwrap()
+                .unwrap();
+            assert_eq!(loaded.objects[&0].values["seed"], 7, "{at} {fault:?}");
+            assert_eq!(memory.0[&(0, 0)], image_of(&whole), "{at} {fault:?}");
+            let folder = rank.folder(1);
+            let commit = rank
+                .store
+                .read::<Commit>(&within(&folder.path(), COMMIT_FILE));
+            let commit = commit.unwrap().unwrap().document;
+            let verified = crate::verify::verify(&rank.store, &folder, &commit, true);
+            assert_eq!(verified.problems, [], "{at} {fault:?}");
+        }
+    }
 }

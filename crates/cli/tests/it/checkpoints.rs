@@ -27,18 +27,6 @@ const HEADER: u64 = 4096;
 
 /// Two tensors in chunks of 4,096 bytes: `w` is in chunk 1, `b` in chunk 2.
 fn state(step: u64) -> State {
-    let tensor = |name: &str, start, elements| Entry {
-        name: name.into(),
-        key: None,
-        dtype: Dtype::F32,
-        shape: vec![elements],
-        local: vec![elements],
-        within: None,
-        split: Vec::new(),
-        file: 0,
-        shared: None,
-        start,
-    };
     let fill = u8::try_from(step).unwrap();
     State {
         images: vec![Image {
@@ -48,7 +36,10 @@ fn state(step: u64) -> State {
         layout: Some(Layout {
             version: 1,
             mesh: Vec::new(),
-            tensors: vec![tensor("w", 0, 1024), tensor("b", 4096, 25)],
+            tensors: vec![
+                Entry::whole("w", Dtype::F32, vec![1024], 0),
+                Entry::whole("b", Dtype::F32, vec![25], 4096),
+            ],
             other: serde_json::Map::new(),
         }),
         objects: Some(serde_json::Map::from_iter([("seed".to_owned(), 7.into())])),
@@ -281,6 +272,35 @@ fn commit_of_another_run() {
     assert!(list["newest"].as_str().unwrap().starts_with("000000000010"));
     store.json(&["prune", "root", "--keep", "1"], 0);
     assert!(path.exists(), "what is not ours is not removed");
+}
+
+#[test]
+fn shared_tensor_is_in_its_own_file() {
+    let hash = "ab".repeat(32);
+    let store = Fixture::new(&[]);
+    let mut with_shared = state(10);
+    with_shared.layout.as_mut().unwrap().tensors.push(Entry {
+        shared: Some(hash.clone()),
+        ..Entry::whole("s", Dtype::F32, vec![8], 64)
+    });
+    store.session.save(10, &with_shared).unwrap();
+    let entry = format!("\"shared\":[{{\"blake3\":\"{hash}\",\"bytes\":8192,\"data\":16}}],");
+    let commit = store.folder(10).join("COMMIT.json");
+    rewrite(&commit, "\"seconds\":", &format!("{entry}\"seconds\":"));
+
+    let shown = store.json(&["show", "root", "10", "--tensor", "s"], 0);
+    assert_eq!(
+        shown["parts"][0]["file"],
+        format!("shared/{hash}.safetensors")
+    );
+    assert_eq!(shown["parts"][0]["start"], 16 + 64);
+    let verified = store.json(&["verify", "root"], 1);
+    let problems = &verified["steps"][0]["problems"];
+    assert_eq!(problems[0]["file"], format!("shared/{hash}.safetensors"));
+    let shared = store.call.folder().join("root/shared");
+    fs::create_dir(&shared).unwrap();
+    fs::write(shared.join(format!("{hash}.safetensors")), [0; 8192]).unwrap();
+    store.json(&["verify", "root"], 0);
 }
 
 #[test]

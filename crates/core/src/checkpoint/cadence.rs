@@ -55,13 +55,8 @@ pub fn cadence(measured: &Measured) -> Option<Cadence> {
     if step == 0.0 || between_failures == 0.0 {
         return None;
     }
-    let young = (2.0 * stall * between_failures).sqrt();
-    let ratio = stall / (2.0 * between_failures);
-    let daly = if ratio < 1.0 {
-        (young * (1.0 + ratio.sqrt() / 3.0 + ratio / 9.0) - stall).max(0.0)
-    } else {
-        between_failures
-    };
+    let young = young_interval(stall, between_failures);
+    let daly = daly_interval(stall, between_failures);
     let seconds = daly.max(write).max(step);
     let bound_by = if daly >= write && daly >= step {
         BoundBy::Failures
@@ -82,6 +77,22 @@ pub fn cadence(measured: &Measured) -> Option<Cadence> {
         steps: whole(steps),
         bound_by,
     })
+}
+
+/// Young's interval in seconds (Young 1974).
+pub fn young_interval(stall: f64, between_failures: f64) -> f64 {
+    (2.0 * stall * between_failures).sqrt()
+}
+
+/// Daly's interval of higher order in seconds (Daly 2006, equation 37).
+pub fn daly_interval(stall: f64, between_failures: f64) -> f64 {
+    let ratio = stall / (2.0 * between_failures);
+    if ratio < 1.0 {
+        let young = young_interval(stall, between_failures);
+        (young * (1.0 + ratio.sqrt() / 3.0 + ratio / 9.0) - stall).max(0.0)
+    } else {
+        between_failures
+    }
 }
 
 /// A count of steps from a quotient of two durations.

@@ -229,6 +229,22 @@ pub(super) fn part(length: u64, at: u32, count: u32) -> (u64, u64) {
 }
 
 impl Entry {
+    /// A tensor that a rank stores whole, in its first file.
+    pub fn whole(name: &str, dtype: Dtype, shape: Vec<u64>, start: u64) -> Self {
+        Self {
+            name: name.to_owned(),
+            key: None,
+            dtype,
+            local: shape.clone(),
+            shape,
+            within: None,
+            split: Vec::new(),
+            file: 0,
+            shared: None,
+            start,
+        }
+    }
+
     /// What the splits divide.
     pub fn divided(&self) -> Region {
         self.within

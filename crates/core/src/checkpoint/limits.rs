@@ -1,4 +1,5 @@
-//! Bounds of what is written and of what is read. A file beyond one is refused, so that a hostile or damaged store costs little.
+//! Bounds of what is written and of what is read. A file beyond one is refused, and so is a store whose commits together are beyond
+//! [`MAX_VIEW_BYTES`], so that a hostile or damaged store takes a bounded amount of memory.
 
 /// The size of a chunk that has a checksum of its own.
 pub const CHUNK_BYTES: u64 = 16 << 20;
@@ -28,5 +29,7 @@ pub const MAX_NAME: usize = 4_096;
 pub const MAX_TEXT: usize = 512;
 /// Reads nearer than this to each other become one.
 pub const JOIN_BYTES: u64 = 1 << 20;
+/// The most bytes of all `COMMIT.json` of a store together, which a reader holds at once. A commit of 1,024 ranks has about 200 KiB.
+pub const MAX_VIEW_BYTES: u64 = 2 << 30;
 /// The most bytes of one read.
 pub const READ_BYTES: u64 = 32 << 20;

@@ -149,7 +149,12 @@ impl Lineage {
         record.resumes_from.as_ref().map(|commit| &commit.folder)
     }
 
-    /// The record of the attempt `id` that starts on this history and resumes from `resume`, one of its commits.
+    /// Whether a commit of the history has this folder.
+    pub fn has(&self, folder: &StepName) -> bool {
+        self.commits.iter().any(|commit| commit.folder == *folder)
+    }
+
+    /// The record of the attempt `id` that starts on this history and resumes from `resume`, one of its commits ([`Self::has`]).
     pub fn fence(
         &self,
         run: &str,
@@ -329,10 +334,10 @@ pub fn claim(attempt: Option<u32>, holder: &str, records: &[RecordSeen]) -> Clai
 }
 
 /// Steps that attempts died on while they restored them, with the reason. The highest attempt is not counted: it may be restoring now.
-/// An attempt that committed has restored.
+/// An attempt that committed has restored, also where its commits were removed since: the record after it acknowledges them.
 pub fn suspects(records: &[RecordSeen], commits: &[CommitSeen]) -> BTreeMap<StepName, String> {
     let highest = head(records).map(|head| head.id);
-    let restored: BTreeSet<AttemptId> = records
+    let mut restored: BTreeSet<AttemptId> = records
         .iter()
         .filter_map(|record| match record {
             RecordSeen::Restored(done) => Some(AttemptId {
@@ -343,6 +348,7 @@ pub fn suspects(records: &[RecordSeen], commits: &[CommitSeen]) -> BTreeMap<Step
         })
         .chain(commits.iter().map(|seen| seen.commit.document.id()))
         .collect();
+    restored.extend(acknowledged_later(records));
     let mut died: BTreeMap<&StepName, BTreeSet<AttemptId>> = BTreeMap::new();
     for record in records {
         if let RecordSeen::Fence(fence) = record
@@ -364,5 +370,25 @@ pub fn suspects(records: &[RecordSeen], commits: &[CommitSeen]) -> BTreeMap<Step
             );
             (folder.clone(), why)
         })
+        .collect()
+}
+
+/// The attempts whose own commits the next record acknowledges: commits of that attempt which its own record does not have.
+fn acknowledged_later(records: &[RecordSeen]) -> Vec<AttemptId> {
+    let fences: BTreeMap<AttemptId, &Fence> = records
+        .iter()
+        .filter_map(|record| match record {
+            RecordSeen::Fence(fence) => Some((fence.id(), fence)),
+            _ => None,
+        })
+        .collect();
+    let has_own = |before: &Fence, after: &Fence| {
+        let known: BTreeSet<&CommitRef> = before.acknowledged.iter().collect();
+        (after.acknowledged.iter())
+            .any(|commit| commit.folder.attempt == before.attempt && !known.contains(commit))
+    };
+    (fences.values().zip(fences.values().skip(1)))
+        .filter(|(before, after)| has_own(before, after))
+        .map(|(before, _)| before.id())
         .collect()
 }

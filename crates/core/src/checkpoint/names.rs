@@ -22,7 +22,8 @@ pub const OBJECTS: &str = "objects";
 pub const COMMIT_FILE: &str = "COMMIT.json";
 /// In a step folder: what `COMMIT.json` is renamed to before the data is removed.
 pub const REMOVED_FILE: &str = "REMOVED.json";
-/// The hint for people and scripts; no decision reads it.
+/// The newest folder, for people and scripts. Readers open that folder as well, because a listing may not have it yet; what counts is the
+/// commit in it.
 pub const LATEST: &str = "latest";
 
 /// The fewest and the most hexadecimal digits of a nonce.
@@ -46,7 +47,8 @@ impl NameError {
     }
 }
 
-/// The random part of a save: lower-case hexadecimal digits, so that a name is never used twice.
+/// What makes the folder of a save its own: lower-case hexadecimal digits that follow from run, attempt, restart and step. All ranks compute
+/// the same one, and two restarts of an attempt do not share a folder. A second save of a step by the same restart continues the first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Nonce(String);

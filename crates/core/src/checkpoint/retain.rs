@@ -80,6 +80,8 @@ pub enum KeepWhy {
     Unreadable(String),
     /// Its name or its run is not ours.
     Foreign,
+    /// It was taken for one without a commit, and has one after all.
+    Committed,
 }
 
 impl fmt::Display for KeepWhy {
@@ -98,6 +100,7 @@ impl fmt::Display for KeepWhy {
             Self::NoRecord => out.write_str("no readable record says which commits count"),
             Self::Unreadable(why) => write!(out, "its commit cannot be read: {why}"),
             Self::Foreign => out.write_str("not a folder of this run"),
+            Self::Committed => out.write_str("its commit was published meanwhile"),
         }
     }
 }

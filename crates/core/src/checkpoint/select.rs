@@ -42,6 +42,17 @@ impl Tier {
             Self::Object => "object",
         }
     }
+
+    /// The tier as a reader at `home` sees it: the memory or disk of another node is `peer`. Without a known home, `place` is taken as
+    /// the reader's own.
+    #[must_use]
+    pub fn seen_from(self, home: Option<&str>, place: &str) -> Self {
+        let is_own = home.is_none_or(|home| home == place);
+        match self {
+            Self::Memory | Self::Local if !is_own => Self::Peer,
+            tier => tier,
+        }
+    }
 }
 
 /// A piece as a tier has it.
@@ -210,9 +221,9 @@ fn consider(
         for piece in view.pieces.get(&seen.folder).into_iter().flatten() {
             let line = commit.pieces.get(piece.rank as usize);
             if let Some(line) = line.filter(|line| is_whole(line, piece)) {
-                let home = wanted.homes.get(&line.rank);
+                let home = wanted.homes.get(&line.rank).map(String::as_str);
                 sources[piece.rank as usize].push(Source {
-                    tier: distance(view, home),
+                    tier: view.tier.seen_from(home, &view.place),
                     place: view.place.clone(),
                     view: number,
                 });
@@ -243,13 +254,4 @@ fn is_whole(line: &CommitPiece, piece: &PieceSeen) -> bool {
             .iter()
             .map(|file| file.bytes)
             .eq(piece.files.iter().copied())
-}
-
-/// The tier as the reader of a piece sees it. Without a known home the view is taken as the reader's own.
-fn distance(view: &TierView, home: Option<&String>) -> Tier {
-    let own = home.is_none_or(|home| *home == view.place);
-    match view.tier {
-        Tier::Memory | Tier::Local if !own => Tier::Peer,
-        tier => tier,
-    }
 }

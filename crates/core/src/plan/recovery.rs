@@ -8,6 +8,7 @@
 use serde::Serialize;
 
 use super::shape::of;
+use crate::checkpoint::{daly_interval, young_interval};
 
 const HOUR: f64 = 3_600.0;
 const DAY: f64 = 24.0 * HOUR;
@@ -190,8 +191,8 @@ pub fn recovery(with: &Recovery) -> Outlay {
         blocking_seconds: blocking,
         write_seconds: write,
         mean_time_between_failures: between,
-        young_seconds: (2.0 * blocking * between).sqrt(),
-        daly_seconds: ((2.0 * blocking * between).sqrt() - blocking).max(0.0),
+        young_seconds: young_interval(blocking, between),
+        daly_seconds: daly_interval(blocking, between),
         best_seconds: best,
         interruptions,
         budget: poisson_quantile(interruptions, 0.99),
@@ -351,7 +352,7 @@ mod tests {
         for write in [1.0, 30.0, 300.0] {
             let between = 3.0 * HOUR;
             let best = best_interval(write, between, 300.0);
-            let daly = (2.0 * write * between).sqrt() - write;
+            let daly = daly_interval(write, between);
             assert!((best / daly - 1.0).abs() < 0.1, "{best} {daly}");
             let at = |interval| expected_ettr(write, between, 300.0, interval);
             assert!(at(best) >= at(daly));

@@ -183,10 +183,12 @@ fn parts(commit: &Commit, layouts: &BTreeMap<LayoutId, Layout>, name: &str) -> V
                 .zip(&layout.mesh)
                 .all(|(at, axis)| *at < axis.size);
         for entry in layout.tensors.iter().filter(|entry| entry.name == name) {
-            let data = piece
-                .files
-                .get(entry.file as usize)
-                .map_or(0, |file| file.data);
+            let data = match &entry.shared {
+                Some(hash) => (commit.shared.iter())
+                    .find(|file| file.blake3 == *hash)
+                    .map(|file| file.data),
+                None => piece.files.get(entry.file as usize).map(|file| file.data),
+            };
             let own = StepFile::Data {
                 rank: piece.rank,
                 file: entry.file,
@@ -197,7 +199,7 @@ fn parts(commit: &Commit, layouts: &BTreeMap<LayoutId, Layout>, name: &str) -> V
                     Some(hash) => format!("shared/{hash}.safetensors"),
                     None => own.to_string(),
                 },
-                start: data.saturating_add(entry.start),
+                start: data.unwrap_or(0).saturating_add(entry.start),
                 bytes: entry.bytes().unwrap_or(0),
                 region: if fits {
                     entry.region(&layout.mesh, &piece.at).to_string()

@@ -172,6 +172,38 @@ fn two_deaths_make_a_suspect() {
     assert!(suspects(&[with(2), with(3), with(4)], &more).is_empty());
 }
 
+#[test]
+fn removed_commits_still_show_that_an_attempt_restored() {
+    let (old, good) = (seen(1, 1, 0), seen(2, 1, 0));
+    let (of_two, of_three, of_restart) = (seen(3, 2, 0), seen(4, 3, 0), seen(5, 4, 1));
+    let resuming = |attempt, restart, acknowledged: &[&CommitSeen]| {
+        let RecordSeen::Fence(mut fence) = record(attempt, restart, acknowledged) else {
+            panic!("a record");
+        };
+        fence.resumes_from = Some(good.reference());
+        RecordSeen::Fence(fence)
+    };
+    let two = resuming(2, 0, &[&old, &good]);
+    let three = resuming(3, 0, &[&old, &good, &of_two]);
+    let four = resuming(4, 0, &[&old, &good, &of_three]);
+    // The commits of attempts 2 and 3 were removed, and neither wrote a `restored` file.
+    let left = [old.clone(), good.clone()];
+    let records = [two, three, four.clone()];
+    assert!(suspects(&records, &left).is_empty());
+    // Two restarts of one attempt that committed nothing are not excused by a third that did.
+    let records = [
+        four,
+        resuming(4, 1, &[&old, &good]),
+        resuming(4, 2, &[&old, &good]),
+        resuming(5, 0, &[&old, &good, &of_restart]),
+    ];
+    let found = suspects(&records, &left);
+    assert_eq!(
+        found[&good.folder],
+        "2 attempts ended while they restored it (4.0, 4.1)"
+    );
+}
+
 /// What happens in a store: an attempt starts, or one of those that ever started commits.
 #[derive(Clone, Debug)]
 enum Event {
