@@ -4,13 +4,16 @@
 //! name is used twice. What a save survives is tested against [`faulty`], which fails below this crate's own code.
 #![forbid(unsafe_code)]
 
+pub mod abandon;
 pub mod arena;
+pub mod begin;
 pub mod buffer;
 pub mod clock;
 pub mod faulty;
 pub mod files;
 pub mod load;
 mod publish;
+pub mod regions;
 pub mod remove;
 pub mod save;
 pub mod storage;
