@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import signal
+import sys
 import threading
 import time
 import warnings
@@ -25,6 +26,7 @@ _VISIBLE_SECONDS = 60.0
 _PATIENCE_SECONDS = 10.0
 #: How long the end of the interpreter is held up for a save in flight.
 _EXIT_SECONDS = 60.0
+_BROKEN_EXIT_SECONDS = 5.0
 
 
 class CheckpointWarning(UserWarning):
@@ -214,6 +216,8 @@ class Checkpointer:
         is_done = last is None or last.done
         if not is_done and last is not None:
             warnings.warn(CheckpointWarning(f"step {last.step} was not committed before the end"), stacklevel=2)
+        else:
+            self._drop_memory()
         self._reap(quiet=True)
         return is_done
 
@@ -444,13 +448,20 @@ class Checkpointer:
     def _memory_for(self, size: int, device: Any) -> _memory.Memory:
         if self._preparation is not None:
             preparation, self._preparation = self._preparation, None
+            self._drop_memory()
             self._memory = preparation.result()
         if self._memory is None or self._memory.capacity < size:
-            self._memory = None
+            self._drop_memory()
             self._memory = _memory.Memory(size)
         if device is not None:
             self._memory.register(device)
         return self._memory
+
+    def _drop_memory(self) -> None:
+        """Gives memory back that no save reads."""
+        if self._memory is not None:
+            self._memory.release()
+            self._memory = None
 
     def _reap(self, quiet: bool = False) -> None:
         """Reports how the last save ended, once."""
@@ -506,7 +517,9 @@ class Checkpointer:
             self._old_handler = None
 
     def _at_exit(self) -> None:
-        self.close(_EXIT_SECONDS)
+        # After SIGTERM or an error another rank may be gone, and its part never comes: the restart should not wait for it.
+        is_broken = self._is_terminating or getattr(sys, "last_value", None) is not None
+        self.close(_BROKEN_EXIT_SECONDS if is_broken else _EXIT_SECONDS)
 
 
 def _device(leaves: list[Any]) -> Any:

@@ -55,6 +55,12 @@ class Memory:
         # Without it copies are slower and still right.
         self._registered = int(error) == 0
 
+    def release(self) -> None:
+        """Before the mapping goes: a device must not know it any longer."""
+        if self._registered:
+            self._registered = False
+            _leaf.torch().cuda.cudart().cudaHostUnregister(self.torch_bytes().data_ptr())
+
     def torch_bytes(self) -> Any:
         if self._bytes is None:
             torch = _leaf.torch()
