@@ -9,6 +9,7 @@
 
 mod hangs;
 mod install;
+mod package;
 mod stand_ins;
 mod suite;
 mod trainers;
@@ -196,6 +197,17 @@ const FRAMEWORKS: &[Framework] = &[
             resumed: RESUMED,
             gang: true,
         }],
+    },
+    // Builds the Python package of the tree and tries it with PyTorch.
+    Framework {
+        name: package::FRAMEWORK,
+        folder: "crates/python",
+        bases: &["pytorch"],
+        module: "maturin",
+        need: Need::Nothing,
+        took: 10,
+        steps: 0,
+        trials: &[],
     },
     // No examples of ours: programs whose progress is compared with what `run` reads of them.
     Framework {

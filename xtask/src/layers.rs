@@ -27,6 +27,11 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("trainyard-kube", &["trainyard-core"]),
     ("trainyard-probe", &["trainyard-core"]),
+    // The border to Python, beside the binary: it joins nothing.
+    (
+        "trainyard-python",
+        &["trainyard-checkpoint-engine", "trainyard-core"],
+    ),
     ("trainyard-smoke", &[]),
     ("trainyard-stacks", &[]),
     (
@@ -409,6 +414,7 @@ mod tests {
                 "trainyard-agent" | "trainyard-host" => {
                     &["trainyard-core", "trainyard-probe", "trainyard-stacks"]
                 }
+                "trainyard-python" => &["trainyard-checkpoint-engine", "trainyard-core"],
                 _ => &["trainyard-core"],
             };
             assert_eq!(*allowed, most, "{name}");

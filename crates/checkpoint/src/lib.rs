@@ -4,7 +4,9 @@
 //! name is used twice. What a save survives is tested against the module `faulty`, which fails below this crate's own code.
 #![forbid(unsafe_code)]
 
+pub mod abandon;
 pub mod arena;
+pub mod begin;
 pub mod buffer;
 pub mod clock;
 #[cfg(any(test, feature = "faulty"))]
@@ -13,6 +15,7 @@ mod fence;
 pub mod files;
 pub mod load;
 mod publish;
+pub mod regions;
 pub mod remove;
 pub mod save;
 pub mod storage;

@@ -12,7 +12,7 @@ use std::{
 };
 
 use super::{
-    Framework, Trial, chosen, hangs,
+    Framework, Trial, chosen, hangs, package,
     trainers::{self, Known},
 };
 use crate::{Failure, report, step};
@@ -46,6 +46,7 @@ pub(crate) fn suite(only: Option<&str>) -> Result<String, Failure> {
                     environment: &environment,
                     trial,
                     fault,
+                    packages: None,
                 };
                 match call.run() {
                     Ok(time) => report::progress(&format!("{call}: {}", report::seconds(time))),
@@ -55,6 +56,16 @@ pub(crate) fn suite(only: Option<&str>) -> Result<String, Failure> {
                 ran += 1;
             }
         }
+    }
+    let began = Instant::now();
+    if only.is_none_or(|name| name == package::FRAMEWORK) && absent.is_empty() {
+        let (count, wrong) = package::run(&binary)?;
+        report::progress(&format!(
+            "Python package: {}",
+            report::seconds(began.elapsed())
+        ));
+        ran += count;
+        failed.extend(wrong);
     }
     let began = Instant::now();
     let mut trained = 0;
@@ -90,12 +101,14 @@ pub(crate) fn suite(only: Option<&str>) -> Result<String, Failure> {
 }
 
 /// One run of one example.
-struct Call<'a> {
-    binary: &'a Path,
-    framework: &'a Framework,
-    environment: &'a Path,
-    trial: &'a Trial,
-    fault: Option<&'a str>,
+pub(super) struct Call<'a> {
+    pub(super) binary: &'a Path,
+    pub(super) framework: &'a Framework,
+    pub(super) environment: &'a Path,
+    pub(super) trial: &'a Trial,
+    pub(super) fault: Option<&'a str>,
+    /// A folder with packages that the environment does not have.
+    pub(super) packages: Option<&'a Path>,
 }
 
 impl std::fmt::Display for Call<'_> {
@@ -109,10 +122,11 @@ impl std::fmt::Display for Call<'_> {
 }
 
 impl Call<'_> {
-    fn run(&self) -> Result<Duration, Failure> {
+    pub(super) fn run(&self) -> Result<Duration, Failure> {
         let scratch = Scratch::new()?;
         let mut command = scratch.command(self.binary);
         command
+            .envs(self.packages.map(|packages| ("PYTHONPATH", packages)))
             .arg(format!(
                 "examples/{}/{}",
                 self.framework.name, self.trial.file
@@ -204,7 +218,7 @@ impl Ended {
 }
 
 /// Whether `command` succeeded; `None` where it was ended because it took too long.
-fn finish(command: &mut Command) -> Result<Option<bool>, Failure> {
+pub(super) fn finish(command: &mut Command) -> Result<Option<bool>, Failure> {
     let lost = |error: std::io::Error| Failure::CouldNotRun(format!("cannot run: {error}"));
     let mut child = command.spawn().map_err(lost)?;
     let end = Instant::now() + PATIENCE;

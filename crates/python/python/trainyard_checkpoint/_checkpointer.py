@@ -1,0 +1,530 @@
+"""The checkpointer: what a training script calls."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import sys
+import threading
+import time
+import warnings
+import weakref
+from typing import Any, Self
+
+from . import _about, _engine, _leaf, _memory, _rng, _torch
+from ._collect import Collector
+from ._engine import CheckpointError, Damaged, Fenced
+from ._leaf import Leaf
+from ._restore import Restorer
+from ._save import Save
+from ._world import World
+
+#: How long another rank's record or commit may take to be seen through a network file system.
+_VISIBLE_SECONDS = 60.0
+#: How long a save waits for the one before where ranks cannot agree to skip it.
+_PATIENCE_SECONDS = 10.0
+#: How long the end of the interpreter is held up for a save in flight.
+_EXIT_SECONDS = 60.0
+_BROKEN_EXIT_SECONDS = 5.0
+
+
+class CheckpointWarning(UserWarning):
+    """A step was not saved, or something was not restored; training continues."""
+
+
+class Checkpointer:
+    """Saves and restores the state of a training job below one root.
+
+    Every rank makes one and calls it in the same order. Nothing is opened before the first call of a method.
+
+    root: a folder that all ranks see. keep: how many complete steps stay, besides every step that `keep_every` divides.
+    every: `step` saves when this divides the number of the step. on_error: `"warn"` or `"raise"` after a save that failed;
+    `max_failures` in a row always raise, and so does `Fenced`. deadline: seconds until a save is abandoned. group: the process
+    group of the ranks; without it the default one, then `RANK` and `WORLD_SIZE`. per_rank: names whose state is that of one rank.
+    data: `"restart-epoch"` leaves these as they are when the number of ranks has changed. sigterm: whether SIGTERM makes the next
+    `step` save at once and end the process.
+    """
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        *,
+        local: str | os.PathLike[str] | None = None,
+        keep: int = 3,
+        keep_every: int | None = None,
+        every: int | None = None,
+        on_error: str = "warn",
+        max_failures: int = 5,
+        deadline: float = 1800.0,
+        group: Any = None,
+        rank: int | None = None,
+        world: int | None = None,
+        attempt: int | None = None,
+        per_rank: tuple[str, ...] = ("sampler", "loader", "dataloader"),
+        data: str = "exact",
+        rng: bool = True,
+        sigterm: bool = True,
+    ) -> None:
+        text = os.fspath(root)
+        if "://" in text:
+            raise CheckpointError(f"`{text}` is not a folder; object stores are not supported yet")
+        if local is not None:
+            raise CheckpointError("`local` is not supported yet; give a folder that all ranks see as `root`")
+        if on_error not in ("warn", "raise"):
+            raise CheckpointError(f"unknown on_error `{on_error}`; expected one of `warn`, `raise`")
+        if data not in ("exact", "restart-epoch"):
+            raise CheckpointError(f"unknown data `{data}`; expected one of `exact`, `restart-epoch`")
+        for name, number in (("keep", keep), ("every", every), ("keep_every", keep_every), ("max_failures", max_failures)):
+            if number is not None and (type(number) is not int or number < 1):
+                raise CheckpointError(f"`{name}` must be a number of 1 or more, found `{number}`")
+        if (rank is None) != (world is None):
+            raise CheckpointError("`rank` and `world` go together")
+        self.root = text
+        self._keep, self._keep_every, self._every = keep, keep_every, every
+        self._on_error, self._max_failures, self._deadline = on_error, max_failures, deadline
+        self._given = (rank, world, group, attempt)
+        self._per_rank, self._data = frozenset(per_rank), data
+        self._saves_rng, self._takes_sigterm = rng, sigterm
+        #: Plain values of the restored step, by name.
+        self.values: dict[str, Any] = {}
+        #: What became of the saves so far.
+        self.counts = {"committed": 0, "failed": 0, "skipped": 0}
+        self._pid = os.getpid()
+        self._world: World | None = None
+        self._store: _engine.Store | None = None
+        self._session: _engine.Session | None = None
+        self._begun: tuple[int, int] | None = None
+        self._resumes_from: tuple[str, str] | None = None
+        self._collector: Collector | None = None
+        self._memory: _memory.Memory | None = None
+        self._preparation: _memory.Preparation | None = None
+        self._last: Save | None = None
+        self._failed_step = -1
+        self._failures = 0
+        self._pending: list[Any] = []
+        self._streams: dict[Any, Any] = {}
+        self._hooks: list[Any] = []
+        self._hooked: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._is_terminating = False
+        self._old_handler: Any = None
+        self._is_prepared = False
+        self._about: dict[str, Any] | None = None
+        self._is_closed = False
+
+    # Methods of the training loop.
+
+    def restore(self, *, strict: bool = True, **state: Any) -> int | None:
+        """Restores the newest step that can be read; returns its number, or None where there is none."""
+        world, store = self._open()
+        unreadable: dict[str, str] = {}
+        while True:
+            self._begin(unreadable)
+            reference = self._resumes_from
+            if reference is None:
+                self._hook(state)
+                return None
+            step: int | None = None
+            outcome: tuple[str, str] | None = None
+            raised: Exception | None = None
+            try:
+                step = self._restore_from(store, world, reference, strict, state)
+            except Damaged as error:
+                outcome, raised = ("damaged", str(error)), error
+            except Exception as error:  # noqa: BLE001 - raised below, once every rank knows of it
+                outcome, raised = ("failed", str(error)), error
+            outcomes = world.gather(outcome)
+            if all(one is None for one in outcomes):
+                break
+            others = [(rank, one[1]) for rank, one in enumerate(outcomes) if one is not None and one[0] == "failed"]
+            if others:
+                # The script does not fit, or a rank has no memory: not the fault of the step.
+                self._is_restored(world, store, reference)
+                if raised is not None:
+                    raise raised
+                raise CheckpointError(f"rank {others[0][0]} could not restore: {others[0][1]}")
+            why = next(one[1] for one in outcomes if one is not None)
+            if world.size > 1 and not world.has_group:
+                raise Damaged(why)
+            unreadable[reference[0]] = why
+            warnings.warn(CheckpointWarning(f"trying the step before: {why}"), stacklevel=2)
+        self._is_restored(world, store, reference)
+        self._hook(state)
+        self.prepare(**state)
+        return step
+
+    def step(self, step: int, **state: Any) -> Save | None:
+        """Saves if the step is due, or at once after SIGTERM; otherwise does next to nothing."""
+        world, _ = self._open()
+        self._reap()
+        is_due = self._every is not None and step % self._every == 0
+        is_urgent = self._is_terminating and not world.has_group
+        try:
+            earlier = None if is_due else world.earlier()
+        except RuntimeError as error:
+            self._lose_group(error)
+            earlier = None
+        if earlier is not None:
+            self._heed(earlier)
+            is_urgent = earlier[0] > 0
+        if is_due or is_urgent:
+            return self._save(step, state, None, False, is_urgent)
+        if world.has_group:
+            try:
+                world.start_most(self._flags())
+            except RuntimeError as error:
+                self._lose_group(error)
+        if not self._is_prepared:
+            # From here on the optimizer has its state, so the size is known.
+            self.prepare(**state)
+        return None
+
+    def save(self, step: int, *, deadline: float | None = None, wait: bool = False, **state: Any) -> Save:
+        """Saves now. Returns when the state may change on the processor; with `wait`, when the step is committed."""
+        self._open()
+        self._reap()
+        return self._save(step, state, deadline, wait, False)
+
+    def before_update(self) -> None:
+        """Lets devices wait until a snapshot has copied what is about to change. The host does not wait."""
+        pending, self._pending = self._pending, []
+        for module, device, event in pending:
+            module.current_stream(device).wait_event(event)
+
+    def prepare(self, **state: Any) -> None:
+        """Reserves memory for a state of this size in the background, so that the first save is as fast as the next."""
+        if not state or (self._last is not None and not self._last.done):
+            return
+        self._open()
+        assert self._collector is not None
+        self._is_prepared = True
+        _, leaves = self._collector.collect(state)
+        layout, _ = _memory.layout_of(_memory.packed(leaves), self._memory)
+        if self._preparation is None and (self._memory is None or self._memory.capacity < layout.size):
+            self._preparation = _memory.Preparation(layout.size, _device(leaves))
+
+    def close(self, timeout: float | None = None) -> bool:
+        """Waits for the save in flight, at most for `timeout` seconds. Returns whether nothing is in flight."""
+        if self._is_closed or self._pid != os.getpid():
+            return True
+        self._is_closed = True
+        atexit.unregister(self._at_exit)
+        self._release()
+        last = self._last
+        if last is not None and not last.done:
+            last.committed(self._deadline if timeout is None else timeout)
+        is_done = last is None or last.done
+        if not is_done and last is not None:
+            warnings.warn(CheckpointWarning(f"step {last.step} was not committed before the end"), stacklevel=2)
+        else:
+            self._drop_memory()
+        self._reap(quiet=True)
+        return is_done
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def terminating(self) -> bool:
+        """Whether SIGTERM came."""
+        return self._is_terminating
+
+    # Begin of an attempt.
+
+    def _open(self) -> tuple[World, _engine.Store]:
+        if self._is_closed:
+            raise CheckpointError("the checkpointer is closed")
+        if self._pid != os.getpid():
+            raise CheckpointError("the checkpointer belongs to the process that this one was forked from")
+        if self._world is not None and self._store is not None:
+            return self._world, self._store
+        rank, size, group, _ = self._given
+        self._world = World(rank, size, group, self._deadline)
+        os.makedirs(os.path.dirname(os.path.abspath(self.root)), exist_ok=True)
+        self._store = _engine.Store(self.root)
+        self._collector = Collector(self._world, self._per_rank)
+        atexit.register(self._at_exit)
+        if self._takes_sigterm and threading.current_thread() is threading.main_thread():
+            self._old_handler = signal.signal(signal.SIGTERM, self._on_sigterm)
+        return self._world, self._store
+
+    def _begin(self, unreadable: dict[str, str]) -> None:
+        """Takes the record of this attempt, or learns it; once, and again for a step that could not be read."""
+        if self._begun is not None and not unreadable:
+            return
+        world, store = self._open()
+        attempt = self._given[3] if self._given[3] is not None else world.attempt()
+        if world.size > 1 and not world.has_group:
+            found = self._begin_by_files(world, store, attempt, unreadable)
+        else:
+            found = None
+            if world.rank == 0:
+                found = self._take(world, store, attempt, unreadable)
+            found = world.from_first(found)
+        if isinstance(found, CheckpointError):
+            raise found
+        assert found is not None
+        number, restart, self._resumes_from, passed = found
+        for why in passed:
+            if not unreadable:
+                warnings.warn(CheckpointWarning(f"passed over {why}"), stacklevel=4)
+        self._begun = (number, restart)
+        self._session = _engine.Session(store, number, restart, world.rank, world.size, self._keep, self._keep_every)
+
+    def _take(self, world: World, store: _engine.Store, attempt: int | None, unreadable: dict[str, str]) -> Any:
+        try:
+            begun = store.begin(attempt, world.holder(), world.size, unreadable)
+        except CheckpointError as error:
+            if world.has_group:
+                return error
+            raise
+        return (begun.attempt, begun.restart, begun.resumes_from, begun.passed)
+
+    def _begin_by_files(self, world: World, store: _engine.Store, attempt: int | None, unreadable: dict[str, str]) -> Any:
+        if attempt is None:
+            raise CheckpointError(
+                f"{world.size} ranks cannot agree on an attempt: call `torch.distributed.init_process_group` before, or set `TRAINYARD_ATTEMPT`"
+            )
+        if world.rank == 0:
+            return self._take(world, store, attempt, unreadable)
+        begun = store.join(attempt, world.launch(), _VISIBLE_SECONDS)
+        return (begun.attempt, begun.restart, begun.resumes_from, begun.passed)
+
+    def _about_now(self) -> dict[str, Any]:
+        """Versions and commit, read once."""
+        if self._about is None:
+            self._about = _about.about()
+        return self._about
+
+    def _is_restored(self, world: World, store: _engine.Store, reference: tuple[str, str]) -> None:
+        """Records that the end of this attempt is not to be held against the step."""
+        if world.rank == 0 and (world.size == 1 or world.has_group) and self._begun is not None:
+            store.restored(*self._begun, reference[0])
+
+    def _restore_from(self, store: _engine.Store, world: World, reference: tuple[str, str], strict: bool, state: dict[str, Any]) -> int:
+        opened = store.open(*reference, 0.0 if world.rank == 0 else _VISIBLE_SECONDS)
+        restored = Restorer(opened, world, strict, self._per_rank, self._data).restore(state)
+        self.values = restored.values
+        notes = _about.differences(restored.about, self._about_now())
+        notes += [f"`{name}` was not restored: the number of ranks has changed" for name in restored.skipped]
+        if self._saves_rng and restored.rng is not None:
+            notes += _rng.restore(restored.rng)
+        elif self._saves_rng and opened.world != world.size:
+            notes.append(f"random numbers were not restored: {opened.world} ranks saved them, and {world.size} run")
+        for note in notes:
+            warnings.warn(CheckpointWarning(f"step {opened.step}: {note}"), stacklevel=4)
+        return opened.step
+
+    # Saving.
+
+    def _flags(self) -> list[int]:
+        """What ranks must agree on: SIGTERM, the last step that failed, and whether a save is in flight."""
+        is_busy = self._last is not None and not self._last.done
+        return [int(self._is_terminating), self._failed_step, int(is_busy)]
+
+    def _heed(self, agreed: list[int]) -> None:
+        """Does not wait for a step that another rank has failed to write."""
+        if self._last is not None and not self._last.done and agreed[1] >= self._last.step:
+            self._last._abandon()
+
+    def _lose_group(self, error: RuntimeError) -> None:
+        assert self._world is not None
+        self._world.leave()
+        text = str(error).splitlines()[0] if str(error) else "no reason given"
+        warnings.warn(CheckpointWarning(f"ranks can no longer agree on saves: {text}"), stacklevel=4)
+
+    def _may_save(self, waits: bool) -> tuple[bool, bool]:
+        """Whether all ranks can save now, and whether one of them got SIGTERM."""
+        assert self._world is not None
+        world, last = self._world, self._last
+        if last is not None and not last.done and (waits or (world.size > 1 and not world.has_group)):
+            last.committed(self._deadline if waits else _PATIENCE_SECONDS)
+        try:
+            agreed = world.most(self._flags())
+        except RuntimeError as error:
+            self._lose_group(error)
+            agreed = self._flags()
+        self._heed(agreed)
+        is_urgent = agreed[0] > 0
+        if is_urgent and agreed[2] and last is not None:
+            # Every rank takes this way, so nobody waits for one that skips.
+            last.committed(self._deadline)
+            agreed[2] = int(not last.done)
+        return not agreed[2], is_urgent
+
+    def _save(self, step: int, state: dict[str, Any], deadline: float | None, wait: bool, urgent: bool) -> Save:
+        if not state:
+            raise CheckpointError("nothing to save: give the state as named arguments, such as `model=model`")
+        if type(step) is not int or step < 0:
+            raise CheckpointError(f"a step must be a number of 0 or more, found `{step}`")
+        self._begin({})
+        self._hook(state)
+        may_save, is_urgent = self._may_save(wait or urgent)
+        save = Save(step)
+        if may_save:
+            assert self._collector is not None
+            begun = time.monotonic()
+            # State that cannot be saved is a mistake in the script: it raises here, whatever `on_error` is.
+            nodes, leaves = self._collector.collect(state)
+            self._last = save
+            try:
+                self._snapshot(save, nodes, leaves, begun, self._deadline if deadline is None else deadline)
+            except (CheckpointError, MemoryError, OSError) as error:
+                save._fail(error)
+                self._reap()
+        else:
+            save._skip()
+            self.counts["skipped"] += 1
+        if wait or urgent or is_urgent:
+            save.committed(self._deadline if deadline is None else deadline)
+            self._reap()
+        if urgent or is_urgent:
+            self._terminate()
+        return save
+
+    def _snapshot(self, save: Save, nodes: dict[str, Any], leaves: list[Leaf], begun: float, deadline: float) -> None:
+        import json
+
+        assert self._session is not None
+        leaves = _memory.packed(leaves)
+        layout, described = _memory.layout_of(leaves, self._memory)
+        device = _device(leaves)
+        memory = self._memory_for(layout.size, device)
+        views = memory.lay_out(leaves, layout, described)
+        objects: dict[str, Any] = {"state": nodes, "about": self._about_now()}
+        if self._saves_rng:
+            objects["rng"] = _rng.capture()
+        text = json.dumps(objects)
+        torch = _leaf.torch()
+        on_devices: dict[Any, list[tuple[Any, Any]]] = {}
+        for leaf, view in zip(leaves, views):
+            if view is None:
+                continue
+            if _leaf.is_array(leaf.value):
+                view[...] = leaf.value
+            elif leaf.value.device.type == "cpu":
+                with torch.no_grad():
+                    view.copy_(leaf.value)
+            else:
+                on_devices.setdefault(leaf.value.device, []).append((view, leaf.value))
+        if not on_devices:
+            seconds = time.monotonic() - begun
+            save._begin(self._session.save(save.step, memory.arena, layout, text, seconds, deadline))
+            return
+        events = [self._copy_from(device, copies, save) for device, copies in on_devices.items()]
+        seconds = time.monotonic() - begun
+        session = self._session
+
+        def finish() -> None:
+            try:
+                for event in events:
+                    event.synchronize()
+                save._begin(session.save(save.step, memory.arena, layout, text, seconds, deadline))
+            except BaseException as error:  # noqa: BLE001 - reported by the next call
+                save._fail(error)
+
+        threading.Thread(target=finish, name="checkpoint-copy", daemon=True).start()
+
+    def _copy_from(self, device: Any, copies: list[tuple[Any, Any]], save: Save) -> Any:
+        """Copies in a stream of its own, behind everything that has been asked of the device so far."""
+        torch = _leaf.torch()
+        module = torch.get_device_module(device)
+        stream = self._streams.get(device)
+        if stream is None:
+            stream = self._streams[device] = module.Stream(device=device)
+        stream.wait_stream(module.current_stream(device))
+        with module.stream(stream), torch.no_grad():
+            for view, source in copies:
+                view.copy_(source, non_blocking=True)
+            event = module.Event()
+            event.record(stream)
+        save._sources.extend(source for _, source in copies)
+        self._pending.append((module, device, event))
+        return event
+
+    def _memory_for(self, size: int, device: Any) -> _memory.Memory:
+        if self._preparation is not None:
+            preparation, self._preparation = self._preparation, None
+            self._drop_memory()
+            self._memory = preparation.result()
+        if self._memory is None or self._memory.capacity < size:
+            self._drop_memory()
+            self._memory = _memory.Memory(size)
+        if device is not None:
+            self._memory.register(device)
+        return self._memory
+
+    def _drop_memory(self) -> None:
+        """Gives memory back that no save reads."""
+        if self._memory is not None:
+            self._memory.release()
+            self._memory = None
+
+    def _reap(self, quiet: bool = False) -> None:
+        """Reports how the last save ended, once."""
+        last = self._last
+        if last is None or not last.done or last._is_reported:
+            return
+        last._is_reported = True
+        error = last.failed
+        if error is None:
+            self._failures = 0
+            self.counts["committed"] += 1
+            return
+        self._failures += 1
+        self._failed_step = last.step
+        self.counts["failed"] += 1
+        must_raise = isinstance(error, Fenced) or self._on_error == "raise" or self._failures >= self._max_failures
+        if must_raise and not quiet:
+            raise error
+        warnings.warn(CheckpointWarning(f"step {last.step} was not saved: {error}"), stacklevel=4)
+
+    def _hook(self, state: dict[str, Any]) -> None:
+        for value in state.values():
+            if _torch.is_optimizer(value) and value not in self._hooked:
+                self._hooked.add(value)
+                self._hooks.append(value.register_step_pre_hook(lambda *_: self.before_update()))
+
+    # The end.
+
+    def _on_sigterm(self, number: int, frame: Any) -> None:
+        if os.getpid() != self._pid:
+            # A forked worker: what SIGTERM does there is not ours to decide.
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGTERM)
+            return
+        self._is_terminating = True
+
+    def _terminate(self) -> None:
+        """After the save that SIGTERM asked for: what would have happened without us."""
+        handler = self._old_handler
+        self.close()
+        if callable(handler):
+            handler(signal.SIGTERM, None)
+        elif handler is not signal.SIG_IGN:
+            raise SystemExit(128 + signal.SIGTERM)
+
+    def _release(self) -> None:
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+        if self._old_handler is not None and threading.current_thread() is threading.main_thread():
+            if signal.getsignal(signal.SIGTERM) == self._on_sigterm:
+                signal.signal(signal.SIGTERM, self._old_handler)
+            self._old_handler = None
+
+    def _at_exit(self) -> None:
+        # After SIGTERM or an error another rank may be gone, and its part never comes: the restart should not wait for it.
+        is_broken = self._is_terminating or getattr(sys, "last_value", None) is not None
+        self.close(_BROKEN_EXIT_SECONDS if is_broken else _EXIT_SECONDS)
+
+
+def _device(leaves: list[Any]) -> Any:
+    """The device of the first tensor that is on one."""
+    for leaf in leaves:
+        if _leaf.is_tensor(leaf.value) and leaf.value.device.type != "cpu":
+            return leaf.value.device
+    return None

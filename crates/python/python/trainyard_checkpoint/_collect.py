@@ -1,0 +1,75 @@
+"""From the state of a program to nodes and tensors, and which of the tensors this rank writes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import _engine, _leaf, _torch, _tree
+from ._engine import CheckpointError
+from ._leaf import Leaf
+from ._world import World
+
+
+class Collector:
+    """Collects the state of one rank."""
+
+    def __init__(self, world: World, per_rank: frozenset[str]) -> None:
+        self._world = world
+        self._per_rank = per_rank
+        self._writers: dict[tuple[Any, ...], bool] = {}
+
+    def collect(self, state: dict[str, Any]) -> tuple[dict[str, Any], list[Leaf]]:
+        """The node of each name, and the tensors that this rank writes."""
+        names = _torch.parameter_names(state)
+        nodes: dict[str, Any] = {}
+        leaves: dict[str, Leaf] = {}
+        for name, value in state.items():
+            is_own = name in self._per_rank
+            spread: set[str] | bool = False
+            if _torch.is_module(value):
+                inner: Any = _torch.module_state(value)
+                parameters = _torch.unwrapped(value).named_parameters(remove_duplicate=False)
+                spread = {f"{name}.{_torch.clean(one)}" for one, _ in parameters}
+            elif _torch.is_optimizer(value):
+                inner = _torch.optimizer_state(name, value, names)
+                spread = True
+            elif callable(getattr(value, "state_dict", None)):
+                inner = value.state_dict()
+            else:
+                inner = value
+            nodes[name] = _tree.encode(name, inner, self._taker(leaves, is_own, spread))
+        return nodes, [leaf for leaf in leaves.values() if self._writes(leaf)]
+
+    def _taker(self, leaves: dict[str, Leaf], is_own: bool, spread: set[str] | bool) -> _tree.Take:
+        def take(path: str, value: Any) -> dict[str, Any] | None:
+            name = f"ranks.{self._world.rank:05}.{path}" if is_own else path
+            is_spread = spread if isinstance(spread, bool) else path in spread
+            found = _leaf.leaf(name, value, is_spread)
+            if found is None:
+                return _leaf.scalar(value)
+            if name in leaves:
+                raise CheckpointError(f"cannot save `{path}`: two tensors have this name")
+            if is_own:
+                found.replicas = [self._world.rank]
+            elif found.replicas is not None:
+                found.replicas = [self._world.to_rank(one) for one in found.replicas]
+            leaves[name] = found
+            return {"$array" if _leaf.is_array(value) else "$tensor": name}
+
+        return take
+
+    def _writes(self, leaf: Leaf) -> bool:
+        key = leaf.described()
+        known = self._writers.get(key)
+        if known is None:
+            known = self._writers[key] = self._choose(leaf)
+        return known
+
+    def _choose(self, leaf: Leaf) -> bool:
+        if 0 in leaf.local and 0 not in leaf.shape:
+            return False
+        replicas = list(range(self._world.size)) if leaf.replicas is None else leaf.replicas
+        if not leaf.spread:
+            return bool(self._world.rank == replicas[0])
+        whole = (0,) * len(leaf.shape)
+        return bool(_engine.owner(leaf.name, whole, leaf.shape, replicas) == self._world.rank)

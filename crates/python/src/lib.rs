@@ -1,0 +1,30 @@
+//! `trainyard_checkpoint._engine`: the checkpoint engine for Python.
+//!
+//! A thin border: it turns Python values into those of `trainyard-checkpoint-engine` and results and errors back. It decides nothing
+//! and writes nothing by itself. Tensors never cross it: Python copies them into the mapping of an arena, and the engine reads that
+//! by descriptor.
+//!
+//! The `unsafe` of this border is written by the macros of pyo3; the workspace's rule against `unsafe` of ours holds here too.
+//!
+//! Every call that can wait releases the GIL. Threads of the engine never take it, so they cannot hang an interpreter that ends.
+
+mod arena;
+mod error;
+mod restore;
+mod save;
+mod store;
+
+use pyo3::prelude::*;
+
+/// The module that Python imports.
+#[pymodule]
+mod _engine {
+    #[pymodule_export]
+    use super::{
+        arena::{Arena, Layout, owner},
+        error::{Abandoned, CheckpointError, Damaged, Fenced, NoRoom, NotFound},
+        restore::Checkpoint,
+        save::{Save, Session},
+        store::{Attempt, Store},
+    };
+}

@@ -1,0 +1,127 @@
+//! The Python package of the tree, tried as users have it: built into a wheel, installed, imported.
+//!
+//! The wheel goes into a folder of its own, which `PYTHONPATH` names. No environment of the cache is changed, so nobody else
+//! meets the package of this tree.
+
+use std::{
+    fs::{self, File},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::Instant,
+};
+
+use super::{
+    RESUMED, Trial, named,
+    suite::{Call, Scratch, finish},
+};
+use crate::{Failure, cache::cannot, report, step};
+
+/// What the suite calls it.
+pub(super) const FRAMEWORK: &str = "checkpoint";
+
+/// Lines of failed tests that are shown.
+const SHOWN_LINES: usize = 60;
+
+/// The example that saves through the package.
+const TRIAL: Trial = Trial {
+    file: "checkpoint.yaml",
+    fault: "kill rank=1 at=step:100",
+    resumed: RESUMED,
+    gang: true,
+};
+
+/// Builds the wheel, runs its tests and its example. How many runs of the example there were, and what is wrong.
+pub(super) fn run(binary: &Path) -> Result<(usize, Vec<String>), Failure> {
+    let environment = named(FRAMEWORK).environment()?;
+    let pytorch = named("pytorch").environment()?;
+    // Beside what is built, since the scratch folder of a run goes with the run.
+    let folder = step::root().join("target/python-package");
+    let packages = install(&environment, &folder)?;
+    let began = Instant::now();
+    let mut wrong = Vec::new();
+    match test(&environment, &packages, &folder)? {
+        None => report::progress(&format!(
+            "crates/python/tests: {}",
+            report::seconds(began.elapsed())
+        )),
+        Some(complaint) => wrong.push(complaint),
+    }
+    let mut ran = 0;
+    for fault in [None, Some(TRIAL.fault)] {
+        let call = Call {
+            binary,
+            framework: named("pytorch"),
+            environment: &pytorch,
+            trial: &TRIAL,
+            fault,
+            packages: Some(&packages),
+        };
+        match call.run() {
+            Ok(time) => report::progress(&format!("{call}: {}", report::seconds(time))),
+            Err(Failure::Failed(message)) => wrong.push(format!("{call}: {message}")),
+            Err(other) => return Err(other),
+        }
+        ran += 1;
+    }
+    Ok((ran, wrong))
+}
+
+/// Builds the wheel and installs it into a folder, which it returns.
+fn install(environment: &Path, folder: &Path) -> Result<PathBuf, Failure> {
+    if folder.exists() {
+        fs::remove_dir_all(folder).map_err(cannot("remove", folder))?;
+    }
+    let (wheels, packages) = (folder.join("wheels"), folder.join("packages"));
+    step::run(
+        Command::new(environment.join("bin/maturin"))
+            .args(["build", "--quiet", "--locked", "--auditwheel", "skip"])
+            .args(["--manifest-path", "crates/python/Cargo.toml", "--out"])
+            .arg(&wheels)
+            .current_dir(step::root()),
+    )?;
+    let mut built = fs::read_dir(&wheels).map_err(cannot("list", &wheels))?;
+    let wheel = built
+        .find_map(Result::ok)
+        .ok_or_else(|| Failure::Failed("maturin built no wheel".to_owned()))?;
+    step::run(
+        Command::new(environment.join("bin/python"))
+            .args(["-m", "pip", "install", "--quiet", "--no-deps", "--no-index"])
+            .args(["--disable-pip-version-check", "--target"])
+            .arg(&packages)
+            .arg(wheel.path())
+            // The time of an import is measured with compiled files, as users have them.
+            .env_remove("PYTHONDONTWRITEBYTECODE"),
+    )?;
+    Ok(packages)
+}
+
+/// Runs the tests of the package; what is wrong, with the last lines.
+fn test(environment: &Path, packages: &Path, folder: &Path) -> Result<Option<String>, Failure> {
+    let output = folder.join("tests.log");
+    let log = File::create(&output).map_err(cannot("make", &output))?;
+    let scratch = Scratch::new()?;
+    let mut command = Command::new(environment.join("bin/python"));
+    command
+        .args(["-m", "unittest", "discover", "--start-directory"])
+        .arg("crates/python/tests")
+        .current_dir(step::root())
+        .env("PYTHONPATH", packages)
+        // Nothing is written into the tree.
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env("TMPDIR", &scratch.0)
+        .stdin(Stdio::null())
+        .stdout(log.try_clone().map_err(cannot("write", &output))?)
+        .stderr(log);
+    let complaint = match finish(&mut command)? {
+        Some(true) => return Ok(None),
+        Some(false) => "failed",
+        None => "did not end in time",
+    };
+    let text = fs::read_to_string(&output).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    let last = lines.get(lines.len().saturating_sub(SHOWN_LINES)..);
+    Ok(Some(format!(
+        "crates/python/tests {complaint}\n{}\n",
+        last.unwrap_or_default().join("\n")
+    )))
+}
