@@ -10,6 +10,7 @@ pub mod clock;
 pub mod faulty;
 pub mod files;
 pub mod load;
+pub mod look;
 mod publish;
 pub mod remove;
 pub mod save;

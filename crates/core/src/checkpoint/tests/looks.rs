@@ -57,6 +57,7 @@ fn newest_step_with_its_figures() {
 
 #[test]
 fn what_an_attempt_starts_with() {
+    type Case<'a> = (&'a str, Vec<RecordSeen>, Option<u64>, &'a str);
     let (old, new) = (seen(10, 1, 0), seen(20, 1, 0));
     let zombie = seen(30, 1, 0);
     let both = [&old, &new];
@@ -71,7 +72,6 @@ fn what_an_attempt_starts_with() {
         })
     };
     let first = record(1, 0, &[]);
-    type Case<'a> = (&'a str, Vec<RecordSeen>, Option<u64>, &'a str);
     let cases: [Case<'_>; 6] = [
         ("no record", vec![], None, "no attempt has a record"),
         ("one attempt", vec![first.clone()], Some(30), ""),

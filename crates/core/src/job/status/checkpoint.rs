@@ -1,5 +1,7 @@
 //! What is known of the checkpoints of a job, as the status keeps it.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -66,25 +68,22 @@ impl CheckpointRecord {
 
     /// The newest step in words, such as `step 1200, 40 s ago, 2.1 GB in 1.3 s (1.6 GB/s)`.
     pub fn words(&self, now: Timestamp) -> String {
-        let mut text = match &self.newest {
+        let newest = match &self.newest {
             None => "no complete step".to_owned(),
             Some(newest) => step_words(newest, now),
         };
-        if let Some(step) = self.uncommitted {
-            text.push_str(&format!("; step {step} is not committed"));
-        }
-        match (&self.why, self.unreadable_since) {
-            (why, Some(since)) => {
+        let uncommitted = self.uncommitted;
+        let uncommitted = uncommitted.map(|step| format!("step {step} is not committed"));
+        let why = match (&self.why, self.unreadable_since) {
+            (Some(why), Some(since)) => {
                 let time = time_words(elapsed(since, now));
-                text.push_str(&format!("; not readable for {time}"));
-                if let Some(why) = why {
-                    text.push_str(&format!(": {why}"));
-                }
+                Some(format!("not readable for {time}: {why}"))
             }
-            (Some(why), None) => text.push_str(&format!("; {why}")),
-            (None, None) => {}
-        }
-        text
+            (why, _) => why.clone(),
+        };
+        let parts = [Some(newest), uncommitted, why];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        parts.join("; ")
     }
 }
 
@@ -102,23 +101,24 @@ impl JobRecord {
 }
 
 fn step_words(newest: &CompleteStep, now: Timestamp) -> String {
-    let mut text = format!("step {}", newest.step);
-    match newest.saved_at {
-        // A clock that is ahead of this one gives no age rather than a wrong one.
-        Some(at) if at <= now => {
-            text.push_str(&format!(", {} ago", time_words(elapsed(at, now))));
-        }
-        _ => text.push_str(", age unknown"),
-    }
-    text.push_str(&format!(", {}", bytes_words(newest.bytes)));
-    if let Some(millis) = newest.write_ms {
-        let time = time_words(std::time::Duration::from_millis(millis));
-        text.push_str(&format!(" in {time}"));
-    }
-    if let Some(rate) = newest.bytes_per_second() {
-        text.push_str(&format!(" ({}/s)", bytes_words(rate)));
-    }
-    text
+    // A clock that is ahead of this one gives no age rather than a wrong one.
+    let age = match newest.saved_at {
+        Some(at) if at <= now => format!("{} ago", time_words(elapsed(at, now))),
+        _ => "age unknown".to_owned(),
+    };
+    let time = newest.write_ms.map(|millis| {
+        let time = time_words(Duration::from_millis(millis));
+        format!(" in {time}")
+    });
+    let rate = newest.bytes_per_second();
+    let rate = rate.map(|rate| format!(" ({}/s)", bytes_words(rate)));
+    format!(
+        "step {}, {age}, {}{}{}",
+        newest.step,
+        bytes_words(newest.bytes),
+        time.unwrap_or_default(),
+        rate.unwrap_or_default()
+    )
 }
 
 /// Bytes in words, such as `2.1 GB`.
