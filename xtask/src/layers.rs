@@ -17,13 +17,23 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("trainyard-core", &[]),
     (
         "trainyard-agent",
-        &["trainyard-core", "trainyard-probe", "trainyard-stacks"],
+        &[
+            "trainyard-checkpoint-engine",
+            "trainyard-core",
+            "trainyard-probe",
+            "trainyard-stacks",
+        ],
     ),
     ("trainyard-checkpoint-engine", &["trainyard-core"]),
     ("trainyard-sim", &["trainyard-core"]),
     (
         "trainyard-host",
-        &["trainyard-core", "trainyard-probe", "trainyard-stacks"],
+        &[
+            "trainyard-checkpoint-engine",
+            "trainyard-core",
+            "trainyard-probe",
+            "trainyard-stacks",
+        ],
     ),
     ("trainyard-kube", &["trainyard-core"]),
     ("trainyard-probe", &["trainyard-core"]),
@@ -406,9 +416,12 @@ mod tests {
                 "trainyard" | "trainyard-tools" => continue,
                 "trainyard-core" | "trainyard-smoke" | "trainyard-stacks" | "xtask" => &[],
                 // What reads stacks, GPUs and recorders is no adapter: it starts nothing, and knows of no job.
-                "trainyard-agent" | "trainyard-host" => {
-                    &["trainyard-core", "trainyard-probe", "trainyard-stacks"]
-                }
+                "trainyard-agent" | "trainyard-host" => &[
+                    "trainyard-checkpoint-engine",
+                    "trainyard-core",
+                    "trainyard-probe",
+                    "trainyard-stacks",
+                ],
                 _ => &["trainyard-core"],
             };
             assert_eq!(*allowed, most, "{name}");

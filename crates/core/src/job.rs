@@ -128,6 +128,12 @@ pub fn runs_since(status: &JobStatus) -> Option<Timestamp> {
         .then_some(running.last_transition_time)
 }
 
+/// When the newest complete checkpoint of a job of this status was saved, where one was seen.
+pub fn saved_at(status: &JobStatus) -> Option<Timestamp> {
+    let record = status.trainyard.checkpoint.as_ref()?;
+    record.newest.as_ref()?.saved_at
+}
+
 /// How many failures `account` of `job` bears before the job fails; `None` is without bound.
 pub fn budget_limit(job: &Job, account: Account) -> Option<u32> {
     budget::limit(job, account)

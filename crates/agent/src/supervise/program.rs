@@ -23,7 +23,7 @@ use std::{
 use nix::{sys::signal::Signal, unistd::Pid};
 use trainyard_core::{
     barrier::{ProgramExit, StopHow},
-    launch::supervise::variable_name,
+    launch::{checkpoints::variable_name::RESUME_STEP, supervise::variable_name},
 };
 use trainyard_probe::evidence::GpuMemory;
 
@@ -107,6 +107,8 @@ pub(crate) struct Program {
     variables: Vec<(&'static str, String)>,
     /// The GPUs of the pod.
     gpus: Option<GpuMemory>,
+    /// The attempt that the environment of the pod was made for.
+    made_for: Option<u32>,
 }
 
 impl Program {
@@ -122,7 +124,14 @@ impl Program {
             lines,
             variables: Vec::new(),
             gpus: None,
+            made_for: None,
         }
+    }
+
+    /// The same in a pod whose environment was made for this attempt.
+    pub(crate) fn made_for(mut self, attempt: u32) -> Self {
+        self.made_for = Some(attempt);
+        self
     }
 
     /// The same with variables that are added to its environment.
@@ -145,7 +154,12 @@ impl Program {
     /// Starts it as `attempt`, in a group of its own. A program that cannot be started has ended with code 127.
     pub(crate) fn start(&mut self, attempt: u32) {
         let added = self.variables.clone();
+        let is_other = self.made_for.is_some_and(|made_for| made_for != attempt);
         self.start_with(attempt, |command| {
+            if is_other {
+                // The checkpoint that an earlier attempt started from is not the newest one any more.
+                command.env_remove(RESUME_STEP);
+            }
             command
                 .envs(added)
                 .env_remove(variable_name::SETTINGS)

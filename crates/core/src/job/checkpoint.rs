@@ -6,11 +6,21 @@
 //! changes after that; where none was seen, none is given. What the record of the attempt in the store says decides over it. A store that
 //! cannot be read changes nothing but the reason that is shown.
 
-use super::{CheckpointRecord, EventKind, EventReason, SeenStore, pass::Pass};
-use crate::checkpoint::{ResumedFrom, StoreSeen};
+use jiff::{SignedDuration, Timestamp};
+
+use super::{CheckpointRecord, EventKind, EventReason, SeenGang, SeenStore, pass::Pass};
+use crate::{
+    checkpoint::{ResumedFrom, StoreSeen},
+    diagnose,
+};
 
 /// An attempt that begins after this step did not resume anything.
 const FIRST_STEPS: u64 = 1;
+
+/// How old the report of a leader may be: its supervisor looks every few seconds, and the operator may be busy.
+const REPORT_AGE: SignedDuration = SignedDuration::from_secs(30);
+/// Longest reason of a leader that is kept, in characters.
+const WHY_CHARS: usize = 300;
 
 /// Takes what was seen in the store, for the attempt that is in the status.
 pub(super) fn note(pass: &mut Pass<'_>) {
@@ -18,21 +28,45 @@ pub(super) fn note(pass: &mut Pass<'_>) {
         pass.status.trainyard.checkpoint = None;
         return;
     }
-    let stamp = pass.stamp;
-    match &pass.observed.store {
-        SeenStore::Unused => return,
+    match seen(pass) {
+        SeenStore::Unused => {}
         SeenStore::Unknown(why) => {
+            let stamp = pass.stamp;
             let record = &mut pass.status.trainyard;
             let kept = record.checkpoint.get_or_insert_default();
-            kept.why = Some(why.clone());
+            kept.why = Some(why);
             kept.unreadable_since.get_or_insert(stamp);
         }
-        SeenStore::Seen { store, .. } => {
-            take(pass, store);
-            count_stalls(pass, store);
+        SeenStore::Seen { store, at } => {
+            take(pass, &store);
+            count_stalls(pass, &store);
+            report_not_restored(pass, at);
         }
     }
-    report_not_restored(pass);
+}
+
+/// What was seen: by the adapter itself, or by the supervisor that leads the gang, in a pod of the user. That one is believed about its own job only.
+fn seen(pass: &Pass<'_>) -> SeenStore {
+    if pass.observed.store != SeenStore::Unused {
+        return pass.observed.store.clone();
+    }
+    let SeenGang::Here(gang) = &pass.observed.gang else {
+        return SeenStore::Unused;
+    };
+    let Some(report) = gang.coordinator.store() else {
+        return SeenStore::Unused;
+    };
+    let shown = |text: &str| diagnose::shown(text).chars().take(WHY_CHARS).collect();
+    match &report.seen {
+        None => SeenStore::Unknown(shown(&report.why)),
+        Some(store) => SeenStore::Seen {
+            store: Box::new(StoreSeen {
+                why: store.why.as_deref().map(shown),
+                ..(**store).clone()
+            }),
+            at: pass.now.checked_sub(REPORT_AGE).unwrap_or(pass.now),
+        },
+    }
 }
 
 fn take(pass: &mut Pass<'_>, store: &StoreSeen) {
@@ -78,10 +112,7 @@ fn count_stalls(pass: &mut Pass<'_>, store: &StoreSeen) {
 
 /// Reports once that an attempt began at the beginning although a step was complete. A program that counts its steps from where it resumed
 /// is known by its record in the store.
-fn report_not_restored(pass: &mut Pass<'_>) {
-    let SeenStore::Seen { at, .. } = &pass.observed.store else {
-        return;
-    };
+fn report_not_restored(pass: &mut Pass<'_>, at: Timestamp) {
     let record = &pass.status.trainyard;
     let attempt = record.attempt;
     let (Some(kept), Some(progress)) = (&record.checkpoint, pass.observed.progress) else {
@@ -96,7 +127,7 @@ fn report_not_restored(pass: &mut Pass<'_>) {
         Some(ResumedFrom::Step(_) | ResumedFrom::Unknown)
     );
     // What was seen before the first step may be from before the attempt took its record.
-    let late_enough = *at >= progress.first_at;
+    let late_enough = at >= progress.first_at;
     let reported = kept.not_restored || kept.attempt != attempt;
     if began > FIRST_STEPS || step <= FIRST_STEPS || restored || reported || !late_enough {
         return;

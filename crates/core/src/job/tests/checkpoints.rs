@@ -1,7 +1,10 @@
 //! What follows from the store of a job's checkpoints.
 
 use super::*;
-use crate::checkpoint::{CompleteStep, NewestAttempt, ResumedFrom, StoreSeen};
+use crate::{
+    barrier::{self, Coordinator, Envelope, StoreReport, Summary},
+    checkpoint::{CompleteStep, NewestAttempt, ResumedFrom, StoreSeen},
+};
 
 fn save(step: u64, attempt: u32, snapshot_ms: u64) -> CompleteStep {
     CompleteStep {
@@ -233,6 +236,57 @@ fn last_save_is_seen_after_the_end() {
     let newest = record(&world).newest.as_ref().map(|newest| newest.step);
     assert_eq!(newest, Some(70));
     assert_eq!(world.observed.status.trainyard.ledger, ledger);
+}
+
+#[test]
+fn leader_of_a_gang_reports_the_store() {
+    let mut world = world(SeenStore::Unused);
+    assert_eq!(record(&world).earlier_attempts, Some(0));
+    let limits = barrier::Limits::default();
+    let mut coordinator = Coordinator::new("job".to_owned(), limits);
+    let report = |seen: Option<StoreSeen>, why: &str| Envelope {
+        job: "job".to_owned(),
+        message: Summary {
+            store: Some(StoreReport {
+                attempt: 1,
+                seen: seen.map(Box::new),
+                why: why.to_owned(),
+            }),
+            ..Summary::default()
+        },
+    };
+    let store = StoreSeen {
+        newest: Some(save(60, 1, 0)),
+        attempt: Some(NewestAttempt {
+            attempt: 1,
+            from: ResumedFrom::Nothing,
+        }),
+        why: Some("odd \u{1b}[31m text".to_owned()),
+        ..StoreSeen::default()
+    };
+    let gang = |coordinator: &Coordinator| {
+        SeenGang::Here(Box::new(Supervised {
+            coordinator: coordinator.clone(),
+            leader_connected: true,
+            now: Duration::ZERO,
+        }))
+    };
+    coordinator.receive(&report(Some(store), ""));
+    world.observed.gang = gang(&coordinator);
+    world.pass();
+    let found = record(&world);
+    assert_eq!(found.newest.as_ref().map(|newest| newest.step), Some(60));
+    assert_eq!(found.resumed_from, Some(ResumedFrom::Nothing));
+    assert!(!found.why.as_ref().unwrap().contains('\u{1b}'));
+    // The store is gone; another start of the leader, which has not looked yet, changes nothing.
+    coordinator.receive(&report(None, "it hangs"));
+    coordinator.receive(&Envelope {
+        job: "job".to_owned(),
+        message: Summary::default(),
+    });
+    world.observed.gang = gang(&coordinator);
+    world.pass();
+    assert_eq!(record(&world).why.as_deref(), Some("it hangs"));
 }
 
 #[test]
