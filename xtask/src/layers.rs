@@ -17,13 +17,23 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("trainyard-core", &[]),
     (
         "trainyard-agent",
-        &["trainyard-core", "trainyard-probe", "trainyard-stacks"],
+        &[
+            "trainyard-checkpoint-engine",
+            "trainyard-core",
+            "trainyard-probe",
+            "trainyard-stacks",
+        ],
     ),
     ("trainyard-checkpoint-engine", &["trainyard-core"]),
     ("trainyard-sim", &["trainyard-core"]),
     (
         "trainyard-host",
-        &["trainyard-core", "trainyard-probe", "trainyard-stacks"],
+        &[
+            "trainyard-checkpoint-engine",
+            "trainyard-core",
+            "trainyard-probe",
+            "trainyard-stacks",
+        ],
     ),
     ("trainyard-kube", &["trainyard-core"]),
     ("trainyard-probe", &["trainyard-core"]),
@@ -410,10 +420,13 @@ mod tests {
             let most: &[&str] = match *name {
                 "trainyard" | "trainyard-tools" => continue,
                 "trainyard-core" | "trainyard-smoke" | "trainyard-stacks" | "xtask" => &[],
-                // What reads stacks, GPUs and recorders is no adapter: it reads machines, and knows of no job.
-                "trainyard-agent" | "trainyard-host" => {
-                    &["trainyard-core", "trainyard-probe", "trainyard-stacks"]
-                }
+                // What reads stacks, GPUs and recorders is no adapter: it reads machines or files, and knows of no job.
+                "trainyard-agent" | "trainyard-host" => &[
+                    "trainyard-checkpoint-engine",
+                    "trainyard-core",
+                    "trainyard-probe",
+                    "trainyard-stacks",
+                ],
                 "trainyard-python" => &["trainyard-checkpoint-engine", "trainyard-core"],
                 _ => &["trainyard-core"],
             };

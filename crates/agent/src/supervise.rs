@@ -19,6 +19,7 @@
 
 mod beats;
 mod channel;
+mod checkpoints;
 mod descriptors;
 mod dial;
 mod evidence;
@@ -65,6 +66,7 @@ use trainyard_probe::evidence::{GpuMemory, network_bytes};
 pub use self::inspect::ask_for_stacks;
 use self::{
     beats::Beats,
+    checkpoints::Checkpoints,
     descriptors::Descriptors,
     dial::Dialer,
     evidence::Evidence,
@@ -161,6 +163,13 @@ fn prepare(
             let lead = Lead {
                 leader: Leader::new(settings.job.clone(), setup.limits(), now),
                 members: Members::new(listener, server),
+                checkpoints: setup.checkpoints.clone().and_then(|folder| {
+                    Checkpoints::start(folder, origin)
+                        .inspect_err(|error| {
+                            log_message(&format!("checkpoints are not read: {error}"));
+                        })
+                        .ok()
+                }),
                 watching: Watching::new(
                     &settings.job,
                     settings.watch,
@@ -203,6 +212,7 @@ fn prepare(
     let rank = (settings.ranks.count == 1).then_some(settings.ranks.first);
     let program = Program::new(words, descriptors, lines)
         .with_variables(setup.variables.clone())
+        .made_for(setup.attempt)
         .with_gpus(GpuMemory::start(None), setup.limits().stop_within);
     Ok(move |signals| {
         let supervisor = Supervisor::new(origin, member, route, lead, program, reporting, signals);

@@ -14,6 +14,7 @@ pub mod faulty;
 mod fence;
 pub mod files;
 pub mod load;
+pub mod look;
 mod publish;
 pub mod regions;
 pub mod remove;

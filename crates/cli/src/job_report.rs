@@ -38,6 +38,14 @@ pub(crate) struct JobRow {
     pub(crate) last_loss: Option<f64>,
     /// The furthest step of the last attempt.
     pub(crate) attempt_step: Option<u64>,
+    /// The newest complete checkpoint that was seen.
+    pub(crate) checkpoint_step: Option<u64>,
+}
+
+/// The newest complete checkpoint of a job with this status.
+pub(crate) fn checkpoint_step(status: &JobStatus) -> Option<u64> {
+    let record = status.trainyard.checkpoint.as_ref()?;
+    Some(record.newest.as_ref()?.step)
 }
 
 impl JobRow {

@@ -51,14 +51,16 @@ pub use coordinator::{
     Step, Wish,
 };
 pub use leader::{ConnectionId, Leader, LeaderAction};
-pub use limits::{Limits, MAX_ENDED, MAX_GROUPS, MAX_MEMBERS, MAX_MESSAGE, MAX_SENTENCE, MAX_TEXT};
+pub use limits::{
+    Limits, MAX_ENDED, MAX_GROUPS, MAX_MEMBERS, MAX_MESSAGE, MAX_SAVES, MAX_SENTENCE, MAX_TEXT,
+};
 pub use member::{
     Begin, EXIT_CANNOT_STOP, EXIT_STOPPED, Member, MemberAction, MemberSetup, OnSuccess,
 };
 pub use message::{
     Bounded, Command, EndedMember, Envelope, Fence, Group, HangReport, Hello, LeaderMessage,
     MemberState, MessageError, OperatorMessage, Order, ProgramExit, Stage, StateName, StopHow,
-    Summary,
+    StoreReport, Summary,
 };
 pub use record::{Barrier, Phase, Stored};
 pub use redial::Redial;

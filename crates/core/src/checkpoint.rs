@@ -30,6 +30,7 @@ mod partners;
 mod reshard;
 mod retain;
 mod sealed;
+mod seen;
 mod select;
 mod summary;
 mod words;
@@ -68,6 +69,7 @@ pub use partners::{PartnerNode, partners};
 pub use reshard::{Copy, Plan, Read, Stride, WantedRegion, reshard};
 pub use retain::{KeepWhy, Policy, RemoveWhy, Retention, Uses, retain, sweep_shared};
 pub use sealed::{Crc32c, SealError, open, seal};
+pub use seen::{CompleteStep, NewestAttempt, ResumedFrom, StoreSeen, suspects_at_start};
 pub use select::{
     Choice, Passed, PassedWhy, PieceSeen, Selection, Source, Tier, TierView, Wanted, select,
 };

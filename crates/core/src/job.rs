@@ -33,6 +33,7 @@ mod alone;
 mod asked;
 mod budget;
 mod cause;
+mod checkpoint;
 mod cleanup;
 mod conditions;
 mod converge;
@@ -68,13 +69,14 @@ pub use alone::unjudged_ends;
 pub use cause::Cause;
 pub use observed::{
     Autoscaler, Grouping, JudgedEnd, NoNodes, Observed, PreflightRun, Preflights, Refusal,
-    ReportedTransports, Seating, SeenFabric, SeenGang, SeenPreflight, SharedInputs, Supervised,
+    ReportedTransports, Seating, SeenFabric, SeenGang, SeenPreflight, SeenStore, SharedInputs,
+    Supervised,
 };
 pub use status::{
-    Condition, ConditionStatus, ConditionType, FabricInUse, FailedBy, FailedStarts, GangPhase,
-    Hold, JobRecord, JobStatus, Kept, LastEnd, LastFailure, LastRestart, PreflightState,
-    ProgressRecord, RECORD_EVERY, RoleStatus, Spent, Unreadable, WithoutProgress,
-    read as read_status, time_words,
+    CheckpointRecord, Condition, ConditionStatus, ConditionType, FabricInUse, FailedBy,
+    FailedStarts, GangPhase, Hold, JobRecord, JobStatus, Kept, LastEnd, LastFailure, LastRestart,
+    PreflightState, ProgressRecord, RECORD_EVERY, RoleStatus, Spent, Unreadable, WithoutProgress,
+    bytes_words, read as read_status, time_words,
 };
 
 pub use status_delay::{PROGRESS_EVERY, may_wait};
@@ -126,6 +128,12 @@ pub fn runs_since(status: &JobStatus) -> Option<Timestamp> {
         .then_some(running.last_transition_time)
 }
 
+/// When the newest complete checkpoint of a job of this status was saved, where one was seen.
+pub fn saved_at(status: &JobStatus) -> Option<Timestamp> {
+    let record = status.trainyard.checkpoint.as_ref()?;
+    record.newest.as_ref()?.saved_at
+}
+
 /// How many failures `account` of `job` bears before the job fails; `None` is without bound.
 pub fn budget_limit(job: &Job, account: Account) -> Option<u32> {
     budget::limit(job, account)
@@ -150,6 +158,7 @@ fn run_steps(pass: &mut Pass<'_>) {
     }
     pass.note_created();
     pass.book_first_step();
+    checkpoint::note(pass);
     if pass.job.run_policy.suspend && !mutant::is(Mutant::CreatesWhileSuspended) {
         in_place::stand_by(pass, Wish::Suspend);
         return suspend::suspend(pass);

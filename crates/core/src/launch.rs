@@ -16,6 +16,7 @@
 mod account;
 pub mod agent;
 mod autoscaler;
+pub mod checkpoints;
 mod claim;
 mod env;
 pub mod evidence;
@@ -53,6 +54,7 @@ use crate::spec::{Job, Role, Slot};
 pub use account::{Account, account_refusal};
 pub use agent::AgentIdentity;
 pub use autoscaler::autoscaler;
+pub use checkpoints::StartPoint;
 pub use claim::{Claim, Claimant};
 pub use fields::removed_fields;
 pub use group::{Group, GroupApi, NativeApi};

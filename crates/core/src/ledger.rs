@@ -119,6 +119,23 @@ impl Ledger {
         });
     }
 
+    /// `millis` of the open span of `attempt`, where it trains, were not training: a save stopped it. What is closed stays as it was booked,
+    /// so at most the open span turns into saving.
+    pub fn stalled(&mut self, attempt: u32, millis: u64, now: Timestamp) {
+        let trains = |open: &OpenSpan| matches!(open.phase, Phase::Training | Phase::Redoing);
+        let Some(open) = self.open.filter(trains) else {
+            return;
+        };
+        if self.ended.is_some() || open.attempt != attempt {
+            return;
+        }
+        let now = self.clamp(now);
+        let stall = Duration::from_millis(millis);
+        let since = now.checked_sub(stall).unwrap_or(open.since);
+        self.enter(attempt, Phase::Saving, since.max(open.since));
+        self.enter(attempt, open.phase, now);
+    }
+
     /// The job has ended: no time is counted after `now`.
     pub fn end(&mut self, now: Timestamp) {
         if self.ended.is_none() {

@@ -7,6 +7,7 @@
 
 mod act;
 mod beats;
+mod checkpoints;
 mod ends;
 mod events;
 mod failures;
@@ -50,6 +51,7 @@ use trainyard_probe::evidence::{GpuPower, Ras};
 
 use self::{
     beats::Beats,
+    checkpoints::Checkpoints,
     failures::Failures,
     faults::Faults,
     gpu_wait::GpuWait,
@@ -147,6 +149,7 @@ struct Engine<'a> {
     hangs: Hangs,
     gpu_wait: GpuWait,
     beats: Beats,
+    checkpoints: Checkpoints,
     volumes: Volumes,
     remote: Remote,
 }
@@ -204,6 +207,7 @@ impl<'a> Engine<'a> {
             hangs: Hangs::new((&prepared.job.settings).into(), ras, now)?,
             gpu_wait: GpuWait::new(&prepared.gpus),
             beats,
+            checkpoints: Checkpoints::default(),
             volumes,
             remote,
             outlet,
@@ -240,7 +244,14 @@ impl<'a> Engine<'a> {
         if let Some(beats) = self.beats.descriptor() {
             self.watches.add(beats, Watch::Beats)?;
         }
-        self.site.check_roles(&path.join("scratch").join("check"))?;
+        let scratch = path.join("scratch");
+        self.site.check_roles(&scratch.join("check"))?;
+        if let Some(folder) = self.site.checkpoint_folder(&scratch)? {
+            self.checkpoints = Checkpoints::new(folder);
+        }
+        if let Some(bell) = self.checkpoints.descriptor() {
+            self.watches.add(bell, Watch::Checkpoints)?;
+        }
         self.outlet.emit(RunEvent::Prepared {
             run_id: id.clone(),
             folder: path,
@@ -248,7 +259,8 @@ impl<'a> Engine<'a> {
         });
         let limits = self.site.cgroups.make(self.job, &id);
         let notes = notes.iter().cloned();
-        for note in notes.chain(self.volumes.note()).chain(limits) {
+        let notes = notes.chain(self.volumes.note()).chain(limits);
+        for note in notes.chain(self.checkpoints.note()) {
             self.outlet.note(note);
         }
         Ok(())
@@ -344,6 +356,7 @@ impl<'a> Engine<'a> {
             fabric: SeenFabric::Unused,
             preflight: SeenPreflight::Unused,
             gang: SeenGang::Unused,
+            store: self.checkpoints.seen(),
             attended: true,
         }
     }
@@ -361,7 +374,8 @@ impl<'a> Engine<'a> {
                 self.stop_pod(*key);
             }
         }
-        left.is_empty() && (has_ended || self.pods.entries.is_empty())
+        let is_over = left.is_empty() && (has_ended || self.pods.entries.is_empty());
+        is_over && (self.wanted.is_stopped_at_once() || self.checkpoints.is_over(Instant::now()))
     }
 
     /// How long until something is due; `None` where nothing is.
@@ -374,6 +388,7 @@ impl<'a> Engine<'a> {
             self.hangs.due(),
             self.beats.due(),
             self.gpu_wait.due(),
+            self.checkpoints.due(),
             self.watches.due(),
         ];
         let next = dues.into_iter().flatten().min();

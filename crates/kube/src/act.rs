@@ -18,7 +18,7 @@ use thiserror::Error;
 use tracing::info;
 use trainyard_core::{
     job::{Action, Refusal, Removal, Seat, SharedInputs},
-    launch::{self, Cluster, Keys, LaunchError, LaunchedPod, Object, Plan, push::Push},
+    launch::{self, Cluster, Keys, LaunchError, LaunchedPod, Object, Plan, StartPoint, push::Push},
     spec::{Job, Kind, MpiTransport, Role, Slot, annotation},
 };
 
@@ -69,6 +69,8 @@ pub(crate) struct Actor<'a> {
     pub(crate) cluster: &'a Cluster,
     /// Where the pods of the job report their progress, if anywhere.
     pub(crate) push: Option<&'a Push>,
+    /// What is known of the checkpoints that pods start from.
+    pub(crate) start: StartPoint,
     /// Whether the job has pods, so that the objects which come before them are most likely there.
     pub(crate) began: bool,
 }
@@ -100,7 +102,10 @@ impl Actor<'_> {
         if actions.is_empty() {
             return Ok(refusals);
         }
-        let plan = Plan::new(self.job, self.cluster);
+        let mut plan = Plan::new(self.job, self.cluster);
+        if let Ok(plan) = &mut plan {
+            plan.start_from(self.start);
+        }
         if let Err(error) = &plan
             && actions.iter().any(needs_plan)
         {

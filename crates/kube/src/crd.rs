@@ -175,6 +175,9 @@ fn columns(kind: Kind) -> Value {
     columns.push(progress("Loss", "loss", "string"));
     // A date is shown as an age.
     columns.push(progress("Last-Step", "lastStepAt", "date"));
+    let newest = ".status.trainyard.checkpoint.newest";
+    columns.push(column("Checkpoint", &format!("{newest}.step"), "integer"));
+    columns.push(column("Last-Save", &format!("{newest}.savedAt"), "date"));
     Value::Array(columns)
 }
 

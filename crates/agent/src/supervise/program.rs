@@ -23,7 +23,7 @@ use std::{
 use nix::{sys::signal::Signal, unistd::Pid};
 use trainyard_core::{
     barrier::{Limits, ProgramExit, StopHow},
-    launch::supervise::variable_name,
+    launch::{checkpoints::variable_name::RESUME_STEP, supervise::variable_name},
 };
 use trainyard_probe::evidence::GpuMemory;
 
@@ -110,6 +110,8 @@ pub(crate) struct Program {
     gpus: Option<GpuMemory>,
     /// How long a whole stop may take before the member is lost.
     stop_within: Duration,
+    /// The attempt that the environment of the pod was made for.
+    made_for: Option<u32>,
 }
 
 impl Program {
@@ -126,7 +128,14 @@ impl Program {
             variables: Vec::new(),
             gpus: None,
             stop_within: Limits::default().stop_within,
+            made_for: None,
         }
+    }
+
+    /// The same in a pod whose environment was made for this attempt.
+    pub(crate) fn made_for(mut self, attempt: u32) -> Self {
+        self.made_for = Some(attempt);
+        self
     }
 
     /// The same with variables that are added to its environment.
@@ -150,7 +159,12 @@ impl Program {
     /// Starts it as `attempt`, in a group of its own. A program that cannot be started has ended with code 127.
     pub(crate) fn start(&mut self, attempt: u32) {
         let added = self.variables.clone();
+        let is_other = self.made_for.is_some_and(|made_for| made_for != attempt);
         self.start_with(attempt, |command| {
+            if is_other {
+                // The checkpoint that an earlier attempt started from is not the newest one any more.
+                command.env_remove(RESUME_STEP);
+            }
             command
                 .envs(added)
                 .env_remove(variable_name::SETTINGS)

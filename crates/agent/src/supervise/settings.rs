@@ -2,6 +2,7 @@
 
 use std::{
     net::{IpAddr, Ipv6Addr, SocketAddr},
+    path::PathBuf,
     time::Duration,
 };
 
@@ -9,7 +10,7 @@ use thiserror::Error;
 use trainyard_core::{
     barrier::{Begin, Limits, MAX_TEXT, MemberSetup, OnSuccess},
     launch::{
-        evidence,
+        checkpoints, evidence,
         supervise::{PORT, SuperviseSettings, variable_name},
     },
 };
@@ -63,6 +64,8 @@ pub(crate) struct Setup {
     pub(crate) variables: Vec<(&'static str, String)>,
     /// Where NCCL's monitor listens, where that is not the usual address.
     ras: Option<String>,
+    /// The folder of the job's checkpoints.
+    pub(crate) checkpoints: Option<PathBuf>,
 }
 
 impl Setup {
@@ -111,6 +114,7 @@ impl Setup {
                 None => every_address,
             },
             ras: lookup(RAS_ADDRESS),
+            checkpoints: lookup(checkpoints::variable_name::CHECKPOINTS).map(PathBuf::from),
             flight: prefix
                 .as_ref()
                 .map(|prefix| evidence::prefixes(prefix, lookup)),

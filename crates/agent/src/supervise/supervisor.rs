@@ -27,6 +27,7 @@ use trainyard_core::{
 use super::{
     POLL_AGAIN,
     beats::Beats,
+    checkpoints::Checkpoints,
     evidence::Answer,
     frame::Kind,
     inspect::Inspect,
@@ -77,6 +78,7 @@ pub(crate) struct Lead {
     pub(crate) members: Members,
     pub(crate) operator: Outgoing,
     pub(crate) watching: Option<Watching>,
+    pub(crate) checkpoints: Option<Checkpoints>,
 }
 
 enum Action {
@@ -173,6 +175,7 @@ impl Supervisor {
             self.report_signs(now);
             self.report_evidence(now);
             self.watch(now);
+            self.report_checkpoints(now);
             self.act(now);
             self.leave_if_due();
             if let Some(code) = self.exit {
@@ -442,6 +445,21 @@ impl Supervisor {
         }
     }
 
+    /// Reports what was seen in the store of checkpoints.
+    fn report_checkpoints(&mut self, now: Duration) {
+        let Some(lead) = &mut self.lead else {
+            return;
+        };
+        let Some(checkpoints) = &mut lead.checkpoints else {
+            return;
+        };
+        let (attempt, runs) = (self.member.attempt(), self.program.runs());
+        if let Some(report) = checkpoints.step(attempt, runs, now) {
+            let actions = lead.leader.report_store(report, now);
+            self.actions.extend(actions.into_iter().map(Action::Leader));
+        }
+    }
+
     /// Carries out what the machines want, until they want nothing more.
     fn act(&mut self, now: Duration) {
         while let Some(action) = self.actions.pop_front() {
@@ -564,7 +582,11 @@ impl Supervisor {
                 lead.leader.wake_at(),
                 lead.members.wake_at(),
                 lead.watching.as_ref().and_then(Watching::wake_at),
+                lead.checkpoints.as_ref().and_then(Checkpoints::wake_at),
             ]);
+            let checkpoints = lead.checkpoints.as_ref();
+            let checkpoints = checkpoints.map(|it| (Ready::Report, it.as_fd(), PollFlags::POLLIN));
+            wanted.extend(checkpoints);
             if lead.members.len() > MANY_MEMBERS {
                 thread::sleep(ROUND);
             }

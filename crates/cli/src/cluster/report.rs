@@ -7,7 +7,7 @@ use trainyard_kube::look::{JobSeen, PodSeen};
 use super::Site;
 use crate::{
     clean,
-    job_report::{JobReport, JobRow, Origin, Placed, budget},
+    job_report::{JobReport, JobRow, Origin, Placed, budget, checkpoint_step},
 };
 
 /// The entry of `ps`.
@@ -32,6 +32,7 @@ pub(crate) fn row(job: &JobSeen) -> JobRow {
         last_step: step.max(record.ledger.best_step),
         last_loss: reported.and_then(|reported| Some(reported.loss?.0)),
         attempt_step: record.attempt_progress().map(|reported| reported.step),
+        checkpoint_step: checkpoint_step(&job.status),
     }
 }
 

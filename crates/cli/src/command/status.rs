@@ -91,6 +91,10 @@ fn render(report: &JobReport, now: Timestamp, width: Option<usize>, paint: Paint
     }
     page.line("attempts", &row.attempts.to_string());
     page.step(report, now);
+    if let Some(checkpoint) = &status.trainyard.checkpoint {
+        let lines = words::wrapped(&clean::text(&checkpoint.words(now)), page.width);
+        page.lines("checkpoint", &lines);
+    }
     if let Some(stall) = &report.stalled {
         page.line("stalled", stall);
     }
@@ -375,6 +379,7 @@ mod tests {
                     last_step: Some(340),
                     last_loss: Some(0.5),
                     attempt_step,
+                    checkpoint_step: None,
                 },
                 budget: BTreeMap::new(),
                 progress: serde_json::from_value(reported).unwrap(),

@@ -66,6 +66,12 @@ pub(crate) fn render(
             &format!("step {}{}", words::grouped(step), loss.unwrap_or_default()),
         );
     }
+    if let Some(checkpoint) = &report.status.trainyard.checkpoint {
+        page.entry(
+            "checkpoint",
+            &clean::text(&checkpoint.words(report.ended_at)),
+        );
+    }
     if let Some(complaint) = complaint(report) {
         page.entry("warning", &complaint);
     }

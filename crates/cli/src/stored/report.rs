@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::Stored;
 use crate::{
-    job_report::{JobReport, JobRow, Origin, Processes, budget},
+    job_report::{JobReport, JobRow, Origin, Processes, budget, checkpoint_step},
     run::names,
 };
 
@@ -46,6 +46,7 @@ impl Stored {
             attempt_step: reported
                 .filter(|reported| reported.attempt == self.attempts())
                 .map(|reported| reported.step),
+            checkpoint_step: checkpoint_step(&self.status),
         }
     }
 

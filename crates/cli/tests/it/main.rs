@@ -32,6 +32,7 @@ mod planning;
 mod preflight;
 mod program;
 mod readme;
+mod resume;
 mod run;
 mod stored;
 mod streams;

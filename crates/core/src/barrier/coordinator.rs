@@ -19,7 +19,7 @@ use super::{
     limits::Limits,
     message::{
         Command, EndedMember, Envelope, Fence, HangReport, OperatorMessage, Order, StateName,
-        Summary,
+        StoreReport, Summary,
     },
     record::{Barrier, Phase, Stored},
     slots::{Roster, SlotSet},
@@ -203,6 +203,7 @@ pub struct Coordinator {
     connected: Option<BTreeSet<PodUid>>,
     ended: Vec<EndedMember>,
     hang: Option<HangReport>,
+    store: Option<StoreReport>,
     leader_fence: Option<Fence>,
     heard: bool,
     /// A summary has no response yet.
@@ -230,6 +231,7 @@ impl Coordinator {
             connected: None,
             ended: Vec::new(),
             hang: None,
+            store: None,
             leader_fence: None,
             heard: false,
             owes_response: false,
@@ -256,6 +258,11 @@ impl Coordinator {
         self.hang.as_ref()
     }
 
+    /// What the leader saw in the store of checkpoints, by its last summary that says so.
+    pub fn store(&self) -> Option<&StoreReport> {
+        self.store.as_ref()
+    }
+
     /// A summary of the leader. Call [`Coordinator::step`] next; its `send` is the response.
     pub fn receive(&mut self, envelope: &Envelope<Summary>) {
         if envelope.job != self.job {
@@ -268,6 +275,10 @@ impl Coordinator {
         self.leader_fence = self.leader_fence.max(summary.fence);
         self.ended.clone_from(&summary.ended);
         self.hang.clone_from(&summary.hang);
+        // A leader that has just started has not looked yet.
+        if summary.store.is_some() {
+            self.store.clone_from(&summary.store);
+        }
         let Some(order) = &self.order else {
             return;
         };

@@ -12,7 +12,7 @@ use super::{
     limits::{Limits, MAX_ENDED, MAX_GROUPS, MAX_MEMBERS},
     message::{
         Command, EndedMember, Envelope, Fence, Group, HangReport, Hello, LeaderMessage,
-        MemberState, OperatorMessage, Order, Stage, StateName, StopHow, Summary,
+        MemberState, OperatorMessage, Order, Stage, StateName, StopHow, StoreReport, Summary,
     },
     redial::Redial,
     slots::SlotSet,
@@ -71,6 +71,8 @@ pub struct Leader {
     redial: Redial,
     /// What its watch found; dropped with the attempt that it is about.
     hang: Option<HangReport>,
+    /// What was seen in the store of checkpoints.
+    store: Option<StoreReport>,
 }
 
 impl Leader {
@@ -88,7 +90,19 @@ impl Leader {
             changed: false,
             redial: Redial::default(),
             hang: None,
+            store: None,
         }
+    }
+
+    /// What was seen in the store of checkpoints. The same again is not reported again.
+    pub fn report_store(&mut self, store: StoreReport, now: Duration) -> Vec<LeaderAction> {
+        let mut actions = Vec::new();
+        if self.store.as_ref() != Some(&store) {
+            self.store = Some(store);
+            self.changed = true;
+            self.report_if_due(now, &mut actions);
+        }
+        actions
     }
 
     /// The watch over the programs found that they do not train any more.
@@ -299,6 +313,7 @@ impl Leader {
             groups: groups.collect(),
             ended,
             hang: self.hang.clone(),
+            store: self.store.clone(),
         }
     }
 

@@ -17,6 +17,9 @@ pub const MAX_SENTENCE: usize = 1024;
 /// Groups of a summary, at most. Members of one gang are in a handful of states.
 pub const MAX_GROUPS: usize = 64;
 
+/// Saves in a report about a store of checkpoints, at most.
+pub const MAX_SAVES: usize = 32;
+
 /// Ended programs that a summary lists one by one, at most.
 pub const MAX_ENDED: usize = 64;
 

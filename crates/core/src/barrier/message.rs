@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
 use super::{
-    limits::{MAX_ENDED, MAX_GROUPS, MAX_MEMBERS, MAX_MESSAGE, MAX_SENTENCE, MAX_TEXT},
+    limits::{MAX_ENDED, MAX_GROUPS, MAX_MEMBERS, MAX_MESSAGE, MAX_SAVES, MAX_SENTENCE, MAX_TEXT},
     slots::{Roster, SlotSet},
 };
-use crate::{pod::PodUid, spec::Slot};
+use crate::{checkpoint::StoreSeen, pod::PodUid, spec::Slot};
 
 /// A message and the job that it belongs to. A message of another job changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -242,6 +242,22 @@ pub struct Summary {
     /// What the watch of the leader found, where programs run and do not train.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hang: Option<HangReport>,
+    /// What the supervisor of the leading pod saw in the store of checkpoints, once it has looked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub store: Option<StoreReport>,
+}
+
+/// What was seen in the store of checkpoints.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreReport {
+    /// The attempt that ran then.
+    pub attempt: u32,
+    /// What is in it; nothing where it could not be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seen: Option<Box<StoreSeen>>,
+    /// Why it could not be read.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub why: String,
 }
 
 /// A hang, as the watch of the leader reports it.
@@ -348,6 +364,8 @@ impl Bounded for Summary {
             self.hang.as_ref().map_or(0, |hang| text(hang).len())
         };
         let slots = self.groups.iter().map(|group| group.slots.len() as usize);
+        let store = self.store.as_ref().and_then(|store| store.seen.as_deref());
+        let seen = |part: &dyn Fn(&StoreSeen) -> usize| store.map_or(0, part);
         vec![
             ("the slots of all groups", slots.sum(), MAX_MEMBERS as usize),
             ("the label of a hang", hang(|hang| &hang.label), MAX_TEXT),
@@ -357,6 +375,21 @@ impl Bounded for Summary {
                 MAX_SENTENCE,
             ),
             ("the list of groups", self.groups.len(), MAX_GROUPS),
+            (
+                "the list of saves",
+                seen(&|seen| seen.saves.len()),
+                MAX_SAVES,
+            ),
+            (
+                "the reason about a store",
+                seen(&|seen| seen.why.as_ref().map_or(0, String::len)),
+                MAX_SENTENCE,
+            ),
+            (
+                "the reason about a store that cannot be read",
+                self.store.as_ref().map_or(0, |store| store.why.len()),
+                MAX_SENTENCE,
+            ),
             ("the list of ended programs", self.ended.len(), MAX_ENDED),
             ("a pod uid", uids.max().unwrap_or(0), MAX_TEXT),
         ]

@@ -6,6 +6,7 @@ mod files;
 mod headers;
 mod histories;
 mod large;
+mod looks;
 mod placing;
 mod retention;
 mod selection;

@@ -57,6 +57,8 @@ pub struct GangRevision {
     pub released: u32,
     /// Since when it runs, where it does.
     pub runs_since: Option<Timestamp>,
+    /// When its newest complete checkpoint was saved, where one was seen.
+    pub saved_at: Option<Timestamp>,
 }
 
 /// A pod of a gang, with what matters for its seat.
@@ -281,7 +283,9 @@ impl WaitQueue {
         let Some(entry) = self.gangs.get_mut(&key) else {
             return Seating::Open;
         };
-        entry.gang.safe_at = job.settings.checkpointed_at;
+        // A checkpoint that was seen comes before what a training says of itself. One of a clock that is ahead was saved by now.
+        let saved_at = revision.saved_at.map(|at| at.min(now));
+        entry.gang.safe_at = saved_at.or(job.settings.checkpointed_at);
         entry.gang.runs_since = revision.runs_since;
         self.placement_due |= entry.update_pods(revision.attempt, revision.released, pods);
         if job.run_policy.suspend {

@@ -190,6 +190,8 @@ pub enum EventReason {
     HeldOnFailure,
     /// Its pods are no longer kept.
     HoldEnded,
+    /// An attempt began at its first step although a checkpoint is complete.
+    NotRestored,
     /// The gang is evicted for another one.
     Preempted,
     /// The preflight failed on every node.
@@ -237,6 +239,7 @@ impl EventReason {
             Self::Failed => "Failed",
             Self::HeldOnFailure => "HeldOnFailure",
             Self::HoldEnded => "HoldEnded",
+            Self::NotRestored => "NotRestored",
             Self::Preempted => "Preempted",
             Self::PreflightFailed => "PreflightFailed",
             Self::PreflightNotRun => "PreflightNotRun",

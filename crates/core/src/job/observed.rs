@@ -2,9 +2,12 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use jiff::Timestamp;
+
 use super::{IndexSet, JobStatus};
 use crate::{
     barrier::Coordinator,
+    checkpoint::StoreSeen,
     diagnose::{TransportSeen, VerdictSummary},
     fabric::FabricSpec,
     pod::{NodeHealth, ObservedPod, PodUid},
@@ -59,8 +62,27 @@ pub struct Observed {
     pub preflight: SeenPreflight,
     /// What there is of the supervisors of the gang.
     pub gang: SeenGang,
+    /// What was seen in the store of its checkpoints.
+    pub store: SeenStore,
     /// Whether a user waits for the outcome and can correct a mistake at once, as with `trainyard run`.
     pub attended: bool,
+}
+
+/// What was seen in the store of the checkpoints of a job.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum SeenStore {
+    /// Nobody has looked.
+    #[default]
+    Unused,
+    /// It could not be read, and why.
+    Unknown(String),
+    /// It was read.
+    Seen {
+        /// What is in it.
+        store: Box<StoreSeen>,
+        /// When that was read.
+        at: Timestamp,
+    },
 }
 
 /// What there is of the supervisors of a gang, which restart its programs in place.

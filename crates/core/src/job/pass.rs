@@ -5,9 +5,10 @@ use std::{collections::BTreeSet, time::Duration};
 use jiff::Timestamp;
 
 use super::{
-    Action, Condition, ConditionStatus, ConditionType, Decision, Event, EventKind, EventReason,
-    GangStep, JobStatus, Observed, ObservedPod, PodPhase, PreflightState, Progress, ProgressRecord,
-    Removal, SeenGang, conditions, fabric, in_place, messages, mutant,
+    Action, CheckpointRecord, Condition, ConditionStatus, ConditionType, Decision, Event,
+    EventKind, EventReason, GangStep, JobStatus, Observed, ObservedPod, PodPhase, PreflightState,
+    Progress, ProgressRecord, Removal, SeenGang, checkpoint, conditions, fabric, in_place,
+    messages, mutant,
     roster::{self, Contact, Roster},
 };
 use crate::{
@@ -182,7 +183,11 @@ impl<'a> Pass<'a> {
         let seen = self.observed.progress;
         let seen = seen.filter(|seen| seen.attempt == record.attempt);
         let kept = record.attempt_progress().map(|kept| kept.step);
-        if let Some(step) = seen.map(|seen| seen.step).max(kept) {
+        // A program that prints every hundredth step has saved some that it did not print.
+        let saved = record.checkpoint.as_ref();
+        let saved = saved.and_then(|saved| saved.saved_by(record.attempt));
+        let saved = saved.map(|saved| saved.step);
+        if let Some(step) = seen.map(|seen| seen.step).max(kept).max(saved) {
             record.ledger.reached(step);
         }
         record.attempt += 1;
@@ -260,12 +265,18 @@ impl<'a> Pass<'a> {
             let reported = progress.is_some() || record.attempt_progress().is_some();
             reported && open.attempt == record.attempt
         });
-        let turn = scene.phase(
+        let redone_until = record.redone_until();
+        let mut turn = scene.phase(
             progress.as_ref(),
             open.map(|open| open.phase),
-            record.ledger.best_step,
+            redone_until,
             self.job.settings.hang_after,
         );
+        let measured = record.checkpoint.as_ref();
+        if turn.phase == Phase::Saving && measured.is_some_and(CheckpointRecord::measures_saves) {
+            // A save in the background is no stall; the store shows how long that was.
+            turn.phase = training(progress.map(|progress| progress.step), redone_until);
+        }
         self.spend_time_since(turn.since.unwrap_or(self.now), turn.phase);
         if let Some(at) = turn.turns_at {
             // What was read last may be older than this: then the silence is over or not, and only the next reading shows it.
@@ -290,12 +301,7 @@ impl<'a> Pass<'a> {
         if !record.ledger.open.is_some_and(is_before) {
             return;
         }
-        let best = record.ledger.best_step;
-        let phase = if best.is_some_and(|best| progress.step <= best) {
-            Phase::Redoing
-        } else {
-            Phase::Training
-        };
+        let phase = training(Some(progress.step), record.redone_until());
         self.spend_time_since(progress.first_at, phase);
     }
 
@@ -345,6 +351,10 @@ impl<'a> Pass<'a> {
             self.wake_in(RECHECK);
         }
         let ended = conditions::ended(&self.observed.status.conditions);
+        if ended && !self.observed.being_deleted {
+            // The last save of a job is often seen only after its end.
+            checkpoint::note(&mut self);
+        }
         let untouched = self.reasons.first().is_some_and(|reason| {
             matches!(
                 reason.code(),
@@ -356,6 +366,7 @@ impl<'a> Pass<'a> {
             let reason = self.reasons.first().filter(|_| waiting);
             self.status.trainyard.waiting = reason.map(StoredReason::from);
             self.record_progress();
+            checkpoint::settle(&mut self);
             if self.status != self.observed.status {
                 self.status.trainyard.seen = self.observed.version;
             }
@@ -368,5 +379,13 @@ impl<'a> Pass<'a> {
             wake_at: self.wake_at,
             gang: self.gang,
         }
+    }
+}
+
+/// What training a step is: again, where an earlier attempt has trained it.
+fn training(step: Option<u64>, redone_until: Option<u64>) -> Phase {
+    match (step, redone_until) {
+        (Some(step), Some(until)) if step <= until => Phase::Redoing,
+        _ => Phase::Training,
     }
 }

@@ -7,6 +7,7 @@
 //! Other versions of the operator and other controllers write into the same object. [`read()`] takes what
 //! this version understands and keeps the rest in [`Kept`]; writing the status puts it back.
 
+mod checkpoint;
 mod gang;
 mod kept;
 mod progress;
@@ -21,6 +22,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use serde_json::Value;
 
 pub use self::{
+    checkpoint::{CheckpointRecord, bytes_words},
     gang::{FailedStarts, GangPhase},
     kept::Kept,
     progress::{ProgressRecord, RECORD_EVERY, time_words},
@@ -269,6 +271,9 @@ pub struct JobRecord {
     /// How far the training is, once its program reported a step.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<ProgressRecord>,
+    /// What is known of its checkpoints, where it says where they are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub checkpoint: Option<CheckpointRecord>,
     /// Where the seconds went.
     pub ledger: Ledger,
 }

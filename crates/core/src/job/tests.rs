@@ -3,6 +3,7 @@
 
 mod alone;
 mod asked;
+mod checkpoints;
 mod fabrics;
 mod groups;
 mod hunted;

@@ -9,14 +9,14 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::Value;
 
 use super::{
-    Cluster, GangScheduler, Group, LaunchError, LaunchedPod, Object, autoscaler, jax, mpi_v1,
-    mpi_v2, paddle, pod, preflight_policy, pytorch, service, shared, supervise::Supervision,
-    tensorflow, xgboost,
+    Cluster, GangScheduler, Group, LaunchError, LaunchedPod, Object, StartPoint, autoscaler, jax,
+    mpi_v1, mpi_v2, paddle, pod, preflight_policy, pytorch, service, shared,
+    supervise::Supervision, tensorflow, transport, xgboost,
 };
 use crate::{
     barrier::Begin,
     job::SharedInputs,
-    spec::{Framework, Job, Role, Slot},
+    spec::{Framework, Job, MpiTransport, Role, Slot},
 };
 
 /// Everything the pods of one job have in common.
@@ -27,6 +27,8 @@ pub struct Plan<'a> {
     wiring: Wiring<'a>,
     /// What supervisors need, where the pods have some.
     supervision: Option<Supervision<'a>>,
+    /// Where the next pods start.
+    start: StartPoint,
     /// For each role the pod that its slots are copied from.
     bases: BTreeMap<Role, Pod>,
 }
@@ -77,8 +79,14 @@ impl<'a> Plan<'a> {
             cluster,
             wiring,
             supervision: Supervision::of(job, cluster),
+            start: StartPoint::NOTHING_SEEN,
             bases,
         })
+    }
+
+    /// From here on, pods are given what is known of the checkpoints that their attempt starts from.
+    pub fn start_from(&mut self, start: StartPoint) {
+        self.start = start;
     }
 
     /// The pod of `slot`, as part of `attempt`.
@@ -168,6 +176,13 @@ impl<'a> Plan<'a> {
         let mut pod = base.clone();
         pod::finish(self.job, &mut pod, slot, attempt);
         let spec = pod.spec.get_or_insert_default();
+        // Supervisors and the agent of an `MPIJob` give programs the attempt themselves.
+        let has_attempt = self.supervision.is_some()
+            || matches!(
+                transport(self.job, self.cluster),
+                Ok(Some(MpiTransport::Agent))
+            );
+        self.start.give(self.job, attempt, has_attempt, spec);
         match &self.wiring {
             Wiring::PyTorch(wiring) => wiring.finish(slot, spec),
             Wiring::Tf(wiring) => wiring.finish(slot, spec),

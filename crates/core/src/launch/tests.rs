@@ -3,6 +3,7 @@
 
 mod bugs;
 mod build;
+mod checkpoints;
 mod golden;
 mod group;
 mod preflight;

@@ -60,6 +60,8 @@ pub mod annotation {
     pub const PREEMPTION: &str = "trainyard.dev/preemption";
     /// A time such as `2026-01-31T12:00:00Z`, which the training puts there: when it last saved a checkpoint.
     pub const CHECKPOINTED_AT: &str = "trainyard.dev/checkpointed-at";
+    /// The folder in which the training saves checkpoints, as its container sees it, e.g. `/checkpoints/run1`.
+    pub const CHECKPOINTS: &str = "trainyard.dev/checkpoints";
     /// `NET/IB`, or a list: what ranks on different nodes must talk over; see [`super::RequiredTransport`].
     pub const REQUIRE_TRANSPORT: &str = "trainyard.dev/require-transport";
     /// The name of the fabric that the pods of the job are on; on pods the one that they are on.
@@ -128,6 +130,8 @@ pub struct JobSettings {
     pub preemption: Option<Switch>,
     /// When the training last saved a checkpoint, where it says so.
     pub checkpointed_at: Option<Timestamp>,
+    /// The folder in which the training saves checkpoints, as its container sees it, where stated.
+    pub checkpoints: Option<String>,
     /// What ranks on different nodes must talk over, any of these; empty where nothing is required.
     pub require_transport: Vec<RequiredTransport>,
     /// The fabric that the pods are on, where stated.
@@ -182,6 +186,7 @@ impl Default for JobSettings {
             parallelism: None,
             preemption: None,
             checkpointed_at: None,
+            checkpoints: None,
             require_transport: Vec::new(),
             fabric: None,
             preflight: Preflight::default(),

@@ -18,6 +18,11 @@ impl Engine<'_> {
                 if self.gpu_wait.holds(attempt, Instant::now()) {
                     return Ok(());
                 }
+                // It is decided again once the store of checkpoints was read.
+                if self.checkpoints.holds(attempt, Instant::now()) {
+                    return Ok(());
+                }
+                self.start_from_checkpoint(attempt);
                 return self.start_pod(slot, attempt);
             }
             Action::DeletePod { slot, uid, removal } => {

@@ -48,6 +48,10 @@ impl Engine<'_> {
                 Ok(())
             }
             Watch::Beats => self.beats_written(number),
+            Watch::Checkpoints => {
+                self.look_at_checkpoints(Instant::now());
+                Ok(())
+            }
             Watch::Client(client) => {
                 self.serve(client, number);
                 Ok(())
@@ -314,6 +318,7 @@ impl Engine<'_> {
         self.inject(now);
         self.look_for_hangs(now);
         self.end_gpu_wait(now);
+        self.look_at_checkpoints(now);
         Ok(())
     }
 

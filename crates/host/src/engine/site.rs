@@ -10,11 +10,14 @@ use k8s_openapi::api::core::v1::{EnvVar, Pod};
 use nix::sys::signal::Signal;
 use trainyard_core::{
     job::{IndexSet, SharedInputs},
-    launch::{self, LaunchedPod, Plan},
-    spec::{Job, Slot},
+    launch::{self, LaunchedPod, Plan, StartPoint},
+    spec::{Job, Slot, leading_slot},
 };
 
-use super::table::{Entry, Pods};
+use super::{
+    checkpoints,
+    table::{Entry, Pods},
+};
 use crate::{
     HostError, channel,
     limits::{self, Limit, Limits},
@@ -292,6 +295,28 @@ impl<'a> Site<'a> {
             }
         }
         Ok(())
+    }
+
+    /// The folder of this machine in which the job saves checkpoints, where it says where that is; or why it is none.
+    pub(super) fn checkpoint_folder(
+        &self,
+        scratch: &Path,
+    ) -> Result<Option<Result<PathBuf, String>>, HostError> {
+        let path = self.job.settings.checkpoints.as_ref();
+        let (Some(path), Some(slot)) = (path, leading_slot(self.job)) else {
+            return Ok(None);
+        };
+        let pod = self.pod_of(slot, 1)?;
+        let check = scratch.join("check");
+        let spec = self.translate(&pod, slot, "check", &check)?;
+        drop(fs::remove_dir_all(&check));
+        let container = self.job.kind.container();
+        Ok(Some(checkpoints::folder(&spec, container, path, scratch)))
+    }
+
+    /// From here on, pods are given what is known of the checkpoints that they start from.
+    pub(super) fn start_from(&mut self, start: StartPoint) {
+        self.plan.start_from(start);
     }
 
     /// Makes the objects that all pods share.

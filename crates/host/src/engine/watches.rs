@@ -35,6 +35,8 @@ pub(super) enum Watch {
     Looker,
     /// Programs have written heartbeats.
     Beats,
+    /// The store of checkpoints was read.
+    Checkpoints,
     /// Someone asks for a command in a pod.
     Listener,
     /// Who asked for a command.

@@ -170,8 +170,9 @@ fn columns_of_the_contract_come_before_ours() {
             .iter()
             .filter_map(|column| column["name"].as_str())
             .collect();
-        let (contract, ours) = names.split_at(names.len() - 3);
-        assert_eq!(ours, ["Step", "Loss", "Last-Step"], "{kind:?}");
+        let (contract, ours) = names.split_at(names.len() - 5);
+        let want = ["Step", "Loss", "Last-Step", "Checkpoint", "Last-Save"];
+        assert_eq!(ours, want, "{kind:?}");
         let want: &[&str] = match kind {
             // What `kubectl` shows without columns.
             Kind::MpiV2 => &["Age"],
@@ -186,6 +187,18 @@ fn columns_of_the_contract_come_before_ours() {
     let mut progress = trainyard_core::job::Progress::new(1, 7, at);
     progress.loss = Some(trainyard_core::progress::Figure(f64::NAN));
     status.trainyard.progress = Some((&progress).into());
+    let newest = trainyard_core::checkpoint::CompleteStep {
+        step: 7,
+        attempt: 1,
+        bytes: 1,
+        snapshot_ms: None,
+        write_ms: None,
+        saved_at: Some(at),
+    };
+    status.trainyard.checkpoint = Some(trainyard_core::job::CheckpointRecord {
+        newest: Some(newest),
+        ..Default::default()
+    });
     let status = json!({ "status": status });
     for column in columns(Kind::PyTorch).as_array().unwrap().iter().skip(2) {
         let path = column["jsonPath"].as_str().unwrap().replace('.', "/");

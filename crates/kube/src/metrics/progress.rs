@@ -7,9 +7,12 @@ use prometheus_client::{
     metrics::{counter::Counter, family::Family, gauge::Gauge},
     registry::Registry,
 };
-use trainyard_core::progress::{
-    Track,
-    rota::{Failure, Outcome},
+use trainyard_core::{
+    job::JobStatus,
+    progress::{
+        Track,
+        rota::{Failure, Outcome},
+    },
 };
 
 use crate::key::JobKey;
@@ -33,6 +36,8 @@ pub(crate) struct Progress {
     step: Family<NamedJob, Gauge<f64, AtomicU64>>,
     loss: Family<NamedJob, Gauge<f64, AtomicU64>>,
     last_step: Family<NamedJob, Gauge<f64, AtomicU64>>,
+    checkpoint: Family<NamedJob, Gauge<f64, AtomicU64>>,
+    saved: Family<NamedJob, Gauge<f64, AtomicU64>>,
     reads: Family<Came, Counter>,
     pushes: Family<Came, Counter>,
 }
@@ -53,6 +58,16 @@ impl Progress {
             "job_last_step_timestamp_seconds",
             "When it reported its last step",
             self.last_step.clone(),
+        );
+        registry.register(
+            "checkpoint_step",
+            "The newest complete checkpoint of a job",
+            self.checkpoint.clone(),
+        );
+        registry.register(
+            "checkpoint_timestamp_seconds",
+            "When it was saved, by the clocks of the ranks",
+            self.saved.clone(),
         );
         registry.register(
             "progress_reads",
@@ -107,18 +122,54 @@ impl Progress {
         }
     }
 
+    /// The newest checkpoint of a job, as its status has it.
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "Prometheus knows no other numbers than doubles"
+    )]
+    pub(crate) fn checkpoint(&self, key: &JobKey, status: &JobStatus) {
+        let Some(record) = &status.trainyard.checkpoint else {
+            return;
+        };
+        let job = named(key);
+        let newest = record.newest.as_ref();
+        let saved = newest.and_then(|newest| newest.saved_at);
+        match newest {
+            Some(newest) => {
+                let gauge = self.checkpoint.get_or_create(&job);
+                gauge.set(newest.step as f64);
+            }
+            None => {
+                self.checkpoint.remove(&job);
+            }
+        }
+        match saved {
+            Some(at) => {
+                let gauge = self.saved.get_or_create(&job);
+                gauge.set(at.as_millisecond() as f64 / 1_000.0);
+            }
+            None => {
+                self.saved.remove(&job);
+            }
+        }
+    }
+
     /// A job is gone, or starts again.
     pub(crate) fn forget(&self, key: &JobKey) {
         let job = named(key);
         self.step.remove(&job);
         self.loss.remove(&job);
         self.last_step.remove(&job);
+        self.checkpoint.remove(&job);
+        self.saved.remove(&job);
     }
 
     pub(super) fn forget_all(&self) {
         self.step.clear();
         self.loss.clear();
         self.last_step.clear();
+        self.checkpoint.clear();
+        self.saved.clear();
     }
 }
 

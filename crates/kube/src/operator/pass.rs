@@ -17,7 +17,7 @@ use trainyard_core::{
     job::{
         self, Action, Autoscaler, Event, EventKind, EventReason, JobStatus, Refusal, Unreadable,
     },
-    launch,
+    launch::{self, StartPoint},
     reason::{Reason, StoredReason},
     spec::{self, Job, Kind},
 };
@@ -250,6 +250,8 @@ impl Operator {
         } else {
             self.events.put_exits(key, uid, &job, &observed.pods);
         }
+        let metrics = &self.caller.metrics;
+        metrics.progress.checkpoint(key, &decision.status);
         let push = self.push_of(key, view, &job, &decision);
         let cluster = self.cluster_now();
         let actor = Actor {
@@ -261,6 +263,7 @@ impl Operator {
             uid,
             cluster: &cluster,
             push: push.as_ref(),
+            start: StartPoint::of(decision.status.trainyard.checkpoint.as_ref(), attempt),
             began: !observed.pods.is_empty(),
         };
         let mut refusals = actor.prepare_preflight(&decision.actions).await?;

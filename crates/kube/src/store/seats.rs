@@ -34,6 +34,7 @@ impl Store {
             attempt: status.trainyard.attempt,
             released: status.trainyard.released,
             runs_since: job::runs_since(status),
+            saved_at: job::saved_at(status),
         };
         let children = self.children.get(key);
         let launchers = children.into_iter().flat_map(|children| {

@@ -54,6 +54,7 @@ impl Operator {
             attempt: record.attempt,
             released: record.released,
             runs_since: job::runs_since(&view.status),
+            saved_at: job::saved_at(&view.status),
         };
         let pods = self.view.pods.iter();
         let pods = pods.filter(|(_, pod)| pod.owner == view.uid);

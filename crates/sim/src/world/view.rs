@@ -11,7 +11,10 @@ use std::{
 };
 
 use trainyard_core::{
-    job::{Action, Grouping, JobStatus, NodeHealth, Observed, ObservedPod, SeenFabric, SeenGang},
+    job::{
+        Action, Grouping, JobStatus, NodeHealth, Observed, ObservedPod, SeenFabric, SeenGang,
+        SeenStore,
+    },
     spec::Job,
 };
 
@@ -129,6 +132,7 @@ impl World {
                 fabric: SeenFabric::Unused,
                 preflight: self.remembered_preflights(),
                 gang: SeenGang::Unused,
+                store: SeenStore::Unused,
                 attended: false,
             },
             status_version: self.stored.status_version,

@@ -91,6 +91,7 @@ impl Gang {
             }],
             ended: Vec::new(),
             hang: None,
+            store: None,
         };
         self.receive(summary);
     }
@@ -357,6 +358,7 @@ fn reports_of_replaced_pods_do_not_count() {
         }],
         ended: Vec::new(),
         hang: None,
+        store: None,
     };
     gang.receive(late.clone());
     let step = gang.step(2);
@@ -497,6 +499,7 @@ fn lost_members_are_fenced() {
             groups,
             ended: Vec::new(),
             hang: None,
+            store: None,
         };
         gang.receive(summary);
         let step = gang.step(now);

@@ -225,6 +225,28 @@ fn hang_is_kept_while_the_gang_is_held() {
     assert_eq!(leader.summary().hang, None, "it is over");
 }
 
+#[test]
+fn store_is_reported_when_it_changes() {
+    let mut leader = leader();
+    drop(leader.operator_connected(at(1)));
+    let report = |why: &str| StoreReport {
+        attempt: 2,
+        seen: None,
+        why: why.to_owned(),
+    };
+    let sends = |actions: &[LeaderAction]| {
+        let mut sent = actions.iter();
+        sent.any(|action| matches!(action, LeaderAction::ToOperator(_)))
+    };
+    assert!(sends(&leader.report_store(report("it hangs"), at(10))));
+    assert!(
+        !sends(&leader.report_store(report("it hangs"), at(11))),
+        "the same"
+    );
+    assert!(sends(&leader.report_store(report("it is gone"), at(20))));
+    assert_eq!(leader.summary().store, Some(report("it is gone")));
+}
+
 /// A pod that was deleted by force may still run its program and reach the leader.
 #[test]
 fn member_of_a_replaced_pod_is_stopped() {

@@ -1,6 +1,7 @@
 use super::*;
 use crate::{
     barrier::limits::MAX_MEMBERS,
+    checkpoint::CompleteStep,
     spec::{Role, Slot},
 };
 
@@ -66,8 +67,43 @@ fn messages_survive_encoding() {
             label: "hang_all_alike".to_owned(),
             sentence: "No rank trains".to_owned(),
         }),
+        store: Some(StoreReport {
+            attempt: 4,
+            seen: Some(Box::default()),
+            why: String::new(),
+        }),
     });
     assert_eq!(Envelope::decode(&sent.encode().unwrap()).unwrap(), sent);
+}
+
+#[test]
+fn report_about_a_store_is_bounded() {
+    let save = CompleteStep {
+        step: u64::MAX,
+        attempt: u32::MAX,
+        bytes: u64::MAX,
+        snapshot_ms: Some(u64::MAX),
+        write_ms: Some(u64::MAX),
+        saved_at: None,
+    };
+    let report = |saves: usize, why: usize| {
+        let summary = Summary {
+            store: Some(StoreReport {
+                attempt: 1,
+                seen: Some(Box::new(StoreSeen {
+                    saves: vec![save.clone(); saves],
+                    why: Some("x".repeat(why)),
+                    ..StoreSeen::empty()
+                })),
+                why: "y".repeat(why),
+            }),
+            ..Summary::default()
+        };
+        Envelope::<Summary>::decode(&serde_json::to_vec(&envelope(summary)).unwrap()).is_ok()
+    };
+    assert!(report(MAX_SAVES, MAX_SENTENCE));
+    assert!(!report(MAX_SAVES + 1, 0));
+    assert!(!report(0, MAX_SENTENCE + 1));
 }
 
 #[test]

@@ -76,6 +76,7 @@ fn look_at(
         attempt,
         released,
         runs_since: Some(time(now - 600)),
+        saved_at: None,
     };
     let pods = pods.iter().copied();
     queue.seating(job, revision, &Cluster::default(), pods, time(now))
@@ -208,6 +209,7 @@ fn recreated_job_avoids_no_node() {
         attempt: 1,
         released: 0,
         runs_since: None,
+        saved_at: None,
     };
     let cluster = Cluster::default();
     let look = |queue: &mut WaitQueue| queue.seating(&job(), again, &cluster, [], time(NOW + 1));
@@ -430,4 +432,32 @@ fn eviction_is_cancelled_when_beneficiary_is_gone() {
     );
     queue.place(time(NOW));
     assert_eq!(given(&look(&mut queue, 1, &[], NOW)), ["a", "b", "c"]);
+}
+
+#[test]
+fn seen_checkpoint_comes_before_the_annotation() {
+    let stated = Some(time(NOW - 300));
+    let cases = [
+        (None, None, None),
+        (None, stated, stated),
+        (Some(time(NOW - 60)), stated, Some(time(NOW - 60))),
+        (Some(time(NOW - 900)), stated, Some(time(NOW - 900))),
+        (Some(time(NOW + 900)), None, Some(time(NOW))),
+    ];
+    for (saved_at, checkpointed_at, want) in cases {
+        let mut queue = queue();
+        let mut job = job();
+        job.settings.checkpointed_at = checkpointed_at;
+        let revision = GangRevision {
+            generation: 1,
+            created: time(0),
+            attempt: 1,
+            released: 0,
+            runs_since: None,
+            saved_at,
+        };
+        queue.seating(&job, revision, &Cluster::default(), [], time(NOW));
+        let gang = &queue.gangs[&GangKey::of(&job)].gang;
+        assert_eq!(gang.safe_at, want, "{saved_at:?} {checkpointed_at:?}");
+    }
 }

@@ -17,6 +17,7 @@ const REPLACED_WHOLE: &[&str] = &[
     "open",
     "fabric",
     "progress",
+    "checkpoint",
     "barrier",
     "hold",
     "lastRestart",

@@ -23,8 +23,9 @@ use serde::{
 use serde_json::{Map, Value};
 
 use super::{
-    Condition, ConditionStatus, ConditionType, FailedBy, Hold, JobRecord, JobStatus, Kept, LastEnd,
-    LastFailure, LastRestart, ProgressRecord, RoleStatus, WithoutProgress,
+    CheckpointRecord, Condition, ConditionStatus, ConditionType, FailedBy, Hold, JobRecord,
+    JobStatus, Kept, LastEnd, LastFailure, LastRestart, ProgressRecord, RoleStatus,
+    WithoutProgress,
 };
 use crate::{job::conditions, reason::StoredReason, spec::Role};
 
@@ -195,6 +196,10 @@ fn read_record(stored: &Map<String, Value>) -> Result<JobRecord, Unreadable> {
     let progress = fields.get("progress");
     if progress.is_some_and(|it| !reads::<ProgressRecord>(it)) {
         fields.remove("progress");
+    }
+    let checkpoint = fields.get("checkpoint");
+    if checkpoint.is_some_and(|it| !reads::<CheckpointRecord>(it)) {
+        fields.remove("checkpoint");
     }
     let stuck = fields.get("withoutProgress");
     if stuck.is_some_and(|it| !reads::<WithoutProgress>(it)) {

@@ -62,7 +62,44 @@ pub(in crate::lint) static RULES: &[Advice] = &[
         ),
         look: Look::Beside(written_read_only),
     },
+    Advice {
+        rule: rule(
+            "TY416",
+            RISKY,
+            "checkpoints in a folder that ends with the pod",
+            "The folder of `trainyard.dev/checkpoints` is on an `emptyDir` or an `ephemeral` volume, or on no volume at all. A new attempt \
+             means new pods, so it finds an empty folder and starts at step 0.",
+        ),
+        look: Look::Job(lost_checkpoints),
+    },
 ];
+
+fn lost_checkpoints(rule: &Rule, scene: &Scene<'_>) {
+    let Some(path) = &scene.job.settings.checkpoints else {
+        return;
+    };
+    let rank = scene.ranks().next().or_else(|| scene.pods.first());
+    let Some(pod) = rank else {
+        return;
+    };
+    let lost = match pod.mount_of(path) {
+        None => "on no volume, so it ends with its pod",
+        Some((_, _, Some(volume))) if volume.empty_dir.is_some() => {
+            "on an `emptyDir`, which ends with its pod"
+        }
+        Some((_, _, Some(volume))) if volume.ephemeral.is_some() => {
+            "on an `ephemeral` volume, which ends with its pod"
+        }
+        Some(_) => return,
+    };
+    pod.trainer_at().key("volumeMounts").report_with(
+        rule,
+        format!(
+            "the folder of checkpoints, `{path}`, is {lost}: the next attempt starts at step 0"
+        ),
+        "mount a claim with `ReadWriteMany` there",
+    );
+}
 
 /// A limit in the run policy, as lines above what is there.
 fn limit(scene: &Scene<'_>) -> Option<Fix> {

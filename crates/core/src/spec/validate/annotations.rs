@@ -19,7 +19,7 @@ use crate::{
 const PREFIX: &str = annotation::PREFIX;
 
 /// Annotations that change the job.
-const KNOWN: [&str; 26] = [
+const KNOWN: [&str; 27] = [
     annotation::RESTART_SCOPE,
     annotation::BUDGET,
     annotation::LOST_AFTER,
@@ -42,6 +42,7 @@ const KNOWN: [&str; 26] = [
     annotation::PARALLELISM,
     annotation::PREEMPTION,
     annotation::CHECKPOINTED_AT,
+    annotation::CHECKPOINTS,
     annotation::REQUIRE_TRANSPORT,
     annotation::FABRIC,
     annotation::PREFLIGHT,
@@ -53,6 +54,9 @@ const RESTART_CHARS: usize = 64;
 
 /// Most attempts that a setting may ask for.
 const MOST_ATTEMPTS: u32 = 1_000;
+
+/// Longest path of a folder of checkpoints: it is part of every pod.
+const PATH_BYTES: usize = 1_024;
 
 /// Annotations that other parts of Trainyard read.
 const READ_ELSEWHERE: [&str; 3] = [
@@ -126,6 +130,9 @@ pub(super) fn settings(
             annotation::CHECKPOINTED_AT => {
                 settings.checkpointed_at = checkpointed_at(key, text, &place);
                 Ok(())
+            }
+            annotation::CHECKPOINTS => {
+                checkpoints(text).map(|path| settings.checkpoints = Some(path))
             }
             annotation::REQUIRE_TRANSPORT => RequiredTransport::parse_list(text)
                 .map(|required| settings.require_transport = required),
@@ -205,6 +212,28 @@ fn checkpointed_at(key: &str, text: &str, place: &Place<'_>) -> Option<Timestamp
         );
     }
     time
+}
+
+/// A folder as a container sees it: absolute, in its shortest form, and of letters that a variable can hold.
+fn checkpoints(text: &str) -> Result<String, SettingError> {
+    let path = text.trim();
+    let path = path.strip_suffix('/').unwrap_or(path);
+    if path.len() > PATH_BYTES {
+        return Err(SettingError::TooLong {
+            most: PATH_BYTES,
+            length: path.len(),
+        });
+    }
+    let is_plain = |part: &str| !matches!(part, "" | "." | "..");
+    let plain = path
+        .strip_prefix('/')
+        .is_some_and(|rest| rest.split('/').all(is_plain));
+    // `$(NAME)` in a value would be replaced by the kubelet.
+    if !plain || path.chars().any(char::is_control) || path.contains("$(") {
+        let expected = "the absolute path of a folder without `.` and `..`";
+        return Err(SettingError::not(expected, text));
+    }
+    Ok(path.to_owned())
 }
 
 fn gang(text: &str) -> Result<GangBy, SettingError> {

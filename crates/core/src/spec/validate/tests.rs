@@ -337,6 +337,22 @@ fn annotations_are_read() {
         assert_eq!(checked.findings.len(), 1, "{text}");
         assert_eq!(checked.findings[0].code, "TY138", "{text}");
     }
+    for (text, want) in [
+        ("/checkpoints/run1", "/checkpoints/run1"),
+        (" /checkpoints/ ", "/checkpoints"),
+        ("/with space/ö", "/with space/ö"),
+    ] {
+        let settings = annotated("checkpoints", text).job.unwrap().settings;
+        assert_eq!(settings.checkpoints.as_deref(), Some(want), "{text}");
+    }
+    let long = format!("/{}", "x".repeat(1_024));
+    for text in [
+        "", "/", "relative", "/a/../b", "/a/./b", "/a//b", "/..", "/$(HOME)", "s3://b/c", &long,
+    ] {
+        let checked = annotated("checkpoints", text);
+        assert_eq!(checked.findings.len(), 1, "{text}");
+        assert_eq!(checked.findings[0].code, "TY138", "{text}");
+    }
     for (key, bad) in [
         ("watch", "acts"),
         ("watch", ""),

@@ -110,6 +110,7 @@ impl Played {
             }],
             ended,
             hang: None,
+            store: None,
         };
         let job = self.job.clone();
         let content = Envelope { job, message }.encode().unwrap();
