@@ -72,10 +72,10 @@ pub(super) fn is_raised_again(text: &[u8]) -> bool {
 }
 
 /// How many lines of an exception's message may follow its first one, where that says that it goes on: it ends with a
-/// colon, or names a report of the device or of the graph.
+/// colon, is a name without a message, or names a report of the device or of the graph.
 pub(super) fn lines_of_message(text: &str) -> Option<u64> {
     const MESSAGE: u64 = 8;
-    const REPORT: u64 = 40;
+    const REPORT: u64 = 64;
     const REPORTS: [&str; 5] = [
         "details refer to",
         "Graph execution error",
@@ -86,7 +86,8 @@ pub(super) fn lines_of_message(text: &str) -> Option<u64> {
     if REPORTS.iter().any(|words| text.contains(words)) {
         return Some(REPORT);
     }
-    text.trim_end().ends_with(':').then_some(MESSAGE)
+    let only_name = text.trim_end().strip_suffix(':')?.split([' ', ':']).count() == 1;
+    Some(if only_name { REPORT } else { MESSAGE })
 }
 
 /// What stands behind `key`, up to a separator.

@@ -6,6 +6,13 @@ use crate::diagnose::torch;
 /// Lines behind an exception that are of its message where nothing says that it goes on: another process would first
 /// print its traceback.
 const NEXT_LINES: u64 = 2;
+/// How a process ended: a launcher prints it behind the exception, and it is not of its message.
+const ENDS: [&str; 4] = [
+    "worker_segfault",
+    "shm_too_small",
+    "sigterm_preemption",
+    "host_oom_killed",
+];
 /// The weight from which a symptom in the message of an exception says more than the exception.
 const SAYS_MORE: u8 = 40;
 
@@ -16,12 +23,14 @@ fn is_of_message(exception: &Case<'_>, other: &Case<'_>) -> bool {
     let announced = text.and_then(|(_, _, evidence)| torch::lines_of_message(&evidence.text));
     let lines = announced.unwrap_or(NEXT_LINES);
     let says_more = match other.stage {
-        Stage::Cause => true,
+        Stage::Cause => announced.is_some() || !ENDS.contains(&other.label.name.as_str()),
         Stage::Symptom => announced.is_some() && other.weight >= SAYS_MORE,
         _ => false,
     };
-    let (first, line) = (exception.place.1, other.place.1);
-    says_more && line > first && line <= first + lines
+    let (source, first) = exception.place;
+    let message = first + 1..=first + lines;
+    let mut evidence = other.evidence.iter();
+    says_more && evidence.any(|(_, place, _)| place.0 == source && message.contains(&place.1))
 }
 
 impl Judge<'_> {
@@ -61,8 +70,7 @@ impl Judge<'_> {
             && self.cases.values().any(|case| {
                 let before = case.stage == Stage::Cause && case.place <= user.place;
                 case.label.name != "user_code_error"
-                    && case.place.0 == user.place.0
-                    && (before || is_of_message(user, case))
+                    && ((before && case.place.0 == user.place.0) || is_of_message(user, case))
             })
         {
             let case = self

@@ -22,7 +22,8 @@ pub(super) fn of(source: &Source, seen: &Seen, label: &str, stage: Stage, recove
     if recovers && no_later_failure && source.lines >= last + QUIET_LINES {
         return true;
     }
-    if recovers && (marks.continue_after(last) || marks.started > last) {
+    let results = no_later_failure && source.ends_with_results(last);
+    if recovers && (marks.continue_after(last) || marks.started > last || results) {
         return true;
     }
     // Steps go on with a loss that is NaN; that is the problem.
@@ -35,8 +36,9 @@ pub(super) fn of(source: &Source, seen: &Seen, label: &str, stage: Stage, recove
     (!fatal && by_training(source, last, stage))
         || by_relaunch(source, last)
         || after_the_end(source, seen)
-        || caught && no_later_failure && source.ends_with_results(last)
+        || caught && results
         || (stage == Stage::Symptom && by_finishing(source, seen))
+        || (seen.raised && marks.progress > last && by_finishing(source, seen))
 }
 
 /// Whether the job trained on after line `last`, and nothing failed after that.
