@@ -134,8 +134,9 @@ fn strip(line: &mut Line<'_>) {
             if let Some((rank, rest)) = mpirun(inside).filter(|_| inside.starts_with(b"[")) {
                 line.rank.get_or_insert(rank);
                 line.text = rest;
-            } else if let Some((rank, rest)) = slurm(text) {
-                line.rank.get_or_insert(rank);
+            } else if let Some((rank, rest)) = slurm(text).filter(|_| line.rank.is_none()) {
+                // Behind the rank of another launcher it is text: `2: [tensor]` of Horovod.
+                line.rank = Some(rank);
                 line.text = rest;
             } else if let Some((stamp, end)) = stamp::leading(text) {
                 line.stamp.get_or_insert(stamp);

@@ -24,7 +24,7 @@ use self::text::{host, is_fixed, leading_nuls, lossy, newlines, numbers, signal_
 pub(super) use self::{
     first_ranks::FirstRanks,
     late_tasks::LateTasks,
-    state::{Errors, ExitSeen, GroupWait, Marks, Member, Raised, Seen},
+    state::{Errors, ExitSeen, GroupWait, Marks, Member, Raised, STEPS_AFTER_CAUSE, Seen},
 };
 use self::{last_lines::LastLines, members::Members, samples::Samples};
 use super::{
@@ -91,6 +91,8 @@ pub(super) struct Source {
     partial: PartialLine,
     /// How many of the next lines are always read.
     watched: u32,
+    /// The last line that may be of the message of an exception: every rule is looked for up to it.
+    message_until: u64,
     samples: Samples,
     last_stamp: Option<Stamp>,
     found: Vec<u16>,
@@ -333,7 +335,8 @@ impl Source {
             return true;
         }
         // Many lines are always read, and few of them can match a rule.
-        let anchored = number <= SHORT_LINES || rules.anchors().is_match(text);
+        let anchored =
+            number <= SHORT_LINES.max(self.message_until) || rules.anchors().is_match(text);
         let claimed = anchored && self.rules(rules, line, number, member);
         if anchored {
             self.note_level(line, number, claimed);
@@ -373,8 +376,10 @@ impl Source {
             self.notable += 1;
             match rule.stage {
                 Stage::Cause | Stage::Symptom => {
-                    if !warning {
-                        self.marks.note_failure(number);
+                    match rule.stage {
+                        _ if warning => {}
+                        Stage::Cause => self.marks.note_cause(number),
+                        _ => self.marks.note_failure(number),
                     }
                     claimed = true;
                 }

@@ -4,10 +4,12 @@ use std::path::Path;
 
 use super::*;
 
+mod behind;
 mod ends;
 mod known;
 mod order;
 mod traps;
+mod written;
 
 #[expect(
     clippy::disallowed_methods,

@@ -71,6 +71,25 @@ pub(super) fn is_raised_again(text: &[u8]) -> bool {
     .any(|place| memchr::memmem::find(rest, place).is_some())
 }
 
+/// How many lines of an exception's message may follow its first one, where that says that it goes on: it ends with a
+/// colon, is a name without a message, or names a report of the device or of the graph.
+pub(super) fn lines_of_message(text: &str) -> Option<u64> {
+    const MESSAGE: u64 = 8;
+    const REPORT: u64 = 64;
+    const REPORTS: [&str; 5] = [
+        "details refer to",
+        "Graph execution error",
+        "root error(s) found",
+        "the following error",
+        "Error Message",
+    ];
+    if REPORTS.iter().any(|words| text.contains(words)) {
+        return Some(REPORT);
+    }
+    let only_name = text.trim_end().strip_suffix(':')?.split([' ', ':']).count() == 1;
+    Some(if only_name { REPORT } else { MESSAGE })
+}
+
 /// What stands behind `key`, up to a separator.
 fn value<'a>(text: &'a [u8], key: &[u8]) -> Option<&'a str> {
     let at = memchr::memmem::find(text, key)? + key.len();

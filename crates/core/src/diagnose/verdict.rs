@@ -23,7 +23,7 @@ use super::{
     report::{Evidence, Moment, Verdict},
     rules::{Confidence, Label, LabelKind, Retry, Rules, Stage},
     signature,
-    source::{Seen, Source},
+    source::{STEPS_AFTER_CAUSE, Seen, Source},
 };
 use crate::{account::Account, line::stamp::Stamp};
 
@@ -154,6 +154,12 @@ impl Judge<'_> {
                     self.facts.insert(name);
                     continue;
                 }
+                if strength.stage == Stage::Cause && recovery::before_the_cause(source, seen, name)
+                {
+                    strength.stage = Stage::Symptom;
+                    strength.weight = strength.weight.min(WEIGHT_OF_WARNINGS);
+                    strength.confidence = Confidence::Low;
+                }
                 self.add(name, index, seen, strength);
             }
             let raised = [
@@ -162,13 +168,14 @@ impl Judge<'_> {
             ];
             for (name, seen) in raised {
                 if let Some(seen) = seen
-                    && !recovery::by_finishing(source, seen)
+                    && !recovery::of_exception(source, seen)
                 {
                     let last = seen.last_line;
                     let went_on = source.marks.progress > last || source.lines > last + LAST_LINES;
+                    let caught = recovery::before_the_cause(source, seen, name);
                     let strength = Strength {
-                        stage: Stage::Cause,
-                        weight: 50,
+                        stage: if caught { Stage::Symptom } else { Stage::Cause },
+                        weight: if caught { WEIGHT_OF_WARNINGS } else { 50 },
                         confidence: if went_on {
                             Confidence::Medium
                         } else {
@@ -186,7 +193,7 @@ impl Judge<'_> {
     fn bare_errors(&mut self) {
         for (index, source) in self.sources.iter().enumerate() {
             if let Some(seen) = &source.errors.bare
-                && !recovery::by_finishing(source, seen)
+                && !recovery::of_exception(source, seen)
                 && source.marks.progress <= seen.last_line
             {
                 let strength = Strength {

@@ -36,6 +36,11 @@ impl LateTasks {
         let list = match head {
             Some(at) => text.get(at..).unwrap_or_default(),
             None if self.listed && text.trim_ascii_start().starts_with(b"/job:") => text,
+            None if self.listed && self.tasks.len() < MAX_NAMES && ranked(text).is_some() => {
+                // The rank before it is that of the process which reports the list.
+                self.tasks.extend(ranked(text));
+                return;
+            }
             None if self.listed && text.starts_with(b"[") && self.tasks.len() < MAX_NAMES => {
                 self.tasks.extend(rank);
                 return;
@@ -54,6 +59,14 @@ impl LateTasks {
             }
         }
     }
+}
+
+/// The rank of `2: [tensor]`.
+fn ranked(text: &[u8]) -> Option<u32> {
+    let colon = memchr::memchr(b':', text)?;
+    let rest = text.get(colon + 1..)?;
+    let number = std::str::from_utf8(text.get(..colon)?).ok()?;
+    rest.starts_with(b" [").then(|| number.parse().ok())?
 }
 
 #[cfg(test)]
@@ -82,5 +95,9 @@ mod tests {
         late.note(b"Missing ranks:", None);
         late.note(b"[gradients/dense, gradients/bias]", Some(2));
         assert_eq!(late.tasks, [2].into());
+        let mut late = LateTasks::default();
+        late.note(b"Missing ranks:", Some(0));
+        late.note(b"3: [gradients/dense, gradients/bias]", Some(0));
+        assert_eq!(late.tasks, [3].into(), "rank 0 reports it");
     }
 }

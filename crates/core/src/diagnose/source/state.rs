@@ -89,6 +89,10 @@ pub(in crate::diagnose) struct Marks {
     pub(in crate::diagnose) steps_since_failure: u32,
     /// What kept a container from its start is over.
     pub(in crate::diagnose) started: u64,
+    /// The last failure with a step behind it and another cause behind that.
+    pub(in crate::diagnose) passed: u64,
+    /// The same with several steps behind it: other ranks may finish one or two more steps after one has failed.
+    pub(in crate::diagnose) survived: u64,
     pub(super) top_step: Option<u64>,
 }
 
@@ -103,7 +107,24 @@ impl Source {
     }
 }
 
+/// How often the step must grow after what explains a failure by itself: other ranks may finish one or two more steps
+/// after one has failed.
+pub(in crate::diagnose) const STEPS_AFTER_CAUSE: u32 = 3;
+
 impl Marks {
+    /// Notes a line that explains a failure by itself: what the job trained past before it did not end the job.
+    pub(super) fn note_cause(&mut self, line: u64) {
+        if line > self.failure {
+            if self.steps_since_failure > 0 {
+                self.passed = self.failure;
+            }
+            if self.steps_since_failure >= STEPS_AFTER_CAUSE {
+                self.survived = self.failure;
+            }
+        }
+        self.note_failure(line);
+    }
+
     pub(super) fn note_failure(&mut self, line: u64) {
         self.failure = self.failure.max(line);
         self.steps_since_failure = 0;

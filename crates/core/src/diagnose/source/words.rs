@@ -227,13 +227,27 @@ impl Source {
             return;
         }
         self.notable += 1;
-        self.marks.note_failure(number);
+        self.marks.note_cause(number);
         let stamp = line.stamp.or(self.last_stamp);
+        if let Some(lines) = torch::lines_of_message(&raised.text) {
+            self.message_until = number + lines;
+            self.watched = self
+                .watched
+                .max(u32::try_from(lines).unwrap_or(WATCHED_LINES));
+        }
         let kept = if cut_short {
             &mut self.errors.cut_checkpoint
         } else {
             &mut self.errors.user
         };
+        let survived = self.marks.survived;
+        if kept
+            .as_ref()
+            .is_some_and(|known| known.last_line <= survived)
+        {
+            // The program caught that one and trained on.
+            *kept = None;
+        }
         let seen = kept.get_or_insert_with(|| Seen::new(number, stamp));
         seen.count += 1;
         seen.last_line = number;

@@ -1,17 +1,36 @@
 //! What came first: lowers what something else explains.
 
 use super::{Account, Case, Judge, Retry, Stage};
+use crate::diagnose::torch;
 
-/// Lines that the message of an exception may take.
-const MESSAGE_LINES: u64 = 8;
+/// Lines behind an exception that are of its message where nothing says that it goes on: another process would first
+/// print its traceback.
+const NEXT_LINES: u64 = 2;
+/// How a process ended: a launcher prints it behind the exception, and it is not of its message.
+const ENDS: [&str; 4] = [
+    "worker_segfault",
+    "shm_too_small",
+    "sigterm_preemption",
+    "host_oom_killed",
+];
+/// The weight from which a symptom in the message of an exception says more than the exception.
+const SAYS_MORE: u8 = 40;
 
-/// Whether a cause stands in the message of an exception, which goes on over several lines.
-fn is_of_message(exception: &Case<'_>, cause: &Case<'_>) -> bool {
+/// Whether a cause or a symptom stands in the message of an exception, which goes on over several lines.
+fn is_of_message(exception: &Case<'_>, other: &Case<'_>) -> bool {
     let mut evidence = exception.evidence.iter();
     let text = evidence.find(|(_, place, _)| *place == exception.place);
-    let continues = text.is_some_and(|(_, _, evidence)| evidence.text.trim_end().ends_with(':'));
-    let (first, line) = (exception.place.1, cause.place.1);
-    continues && line > first && line <= first + MESSAGE_LINES
+    let announced = text.and_then(|(_, _, evidence)| torch::lines_of_message(&evidence.text));
+    let lines = announced.unwrap_or(NEXT_LINES);
+    let says_more = match other.stage {
+        Stage::Cause => announced.is_some() || !ENDS.contains(&other.label.name.as_str()),
+        Stage::Symptom => announced.is_some() && other.weight >= SAYS_MORE,
+        _ => false,
+    };
+    let (source, first) = exception.place;
+    let message = first + 1..=first + lines;
+    let mut evidence = other.evidence.iter();
+    says_more && evidence.any(|(_, place, _)| place.0 == source && message.contains(&place.1))
 }
 
 impl Judge<'_> {
@@ -46,18 +65,12 @@ impl Judge<'_> {
             }
         }
         // The file that could not be written says more than the exception that followed.
-        let causes = self
-            .cases
-            .values()
-            .filter(|case| case.stage == Stage::Cause)
-            .count();
-        if causes > 1
-            && let Some(user) = self.cases.get("user_code_error")
+        if let Some(user) = self.cases.get("user_code_error")
+            && user.stage == Stage::Cause
             && self.cases.values().any(|case| {
-                case.stage == Stage::Cause
-                    && case.label.name != "user_code_error"
-                    && case.place.0 == user.place.0
-                    && (case.place <= user.place || is_of_message(user, case))
+                let before = case.stage == Stage::Cause && case.place <= user.place;
+                case.label.name != "user_code_error"
+                    && ((before && case.place.0 == user.place.0) || is_of_message(user, case))
             })
         {
             let case = self

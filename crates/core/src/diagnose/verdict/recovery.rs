@@ -1,13 +1,9 @@
 //! Whether a job recovered from what a line says.
 
-use super::{Seen, Source, Stage};
+use super::{LAST_LINES, STEPS_AFTER_CAUSE, Seen, Source, Stage};
 
 /// A retry is taken to have worked where so many lines follow it without another.
 const QUIET_LINES: u64 = 10;
-/// How often the step must grow after what explains a failure by itself: other ranks may finish one or two more steps
-/// after one has failed.
-const STEPS_AFTER_CAUSE: u32 = 3;
-
 /// Errors of one call or request, which a program can catch and do without.
 const CATCHABLE: [&str; 6] = [
     "access_denied",
@@ -26,16 +22,23 @@ pub(super) fn of(source: &Source, seen: &Seen, label: &str, stage: Stage, recove
     if recovers && no_later_failure && source.lines >= last + QUIET_LINES {
         return true;
     }
-    if recovers && (marks.continue_after(last) || marks.started > last) {
+    let results = no_later_failure && source.ends_with_results(last);
+    if recovers && (marks.continue_after(last) || marks.started > last || results) {
         return true;
     }
     // Steps go on with a loss that is NaN; that is the problem.
     // What a program writes to stdout may appear in a log behind the exception that ended it.
-    let fatal = stage == Stage::Cause && seen.raised || label == "nan_loss";
+    let fatal = stage == Stage::Cause && seen.raised && !is_far_behind(source, last);
     let caught = !seen.raised && CATCHABLE.contains(&label);
-    !fatal && by_training(source, last, stage)
-        || caught && no_later_failure && source.ends_with_results(last)
+    if label == "nan_loss" {
+        return false;
+    }
+    (!fatal && by_training(source, last, stage))
+        || by_relaunch(source, last)
+        || after_the_end(source, seen)
+        || caught && results
         || (stage == Stage::Symptom && by_finishing(source, seen))
+        || (seen.raised && marks.progress > last && by_finishing(source, seen))
 }
 
 /// Whether the job trained on after line `last`, and nothing failed after that.
@@ -53,6 +56,56 @@ fn by_training(source: &Source, last: u64, stage: Stage) -> bool {
         && marks.steps_since_failure >= steps
 }
 
+/// Whether the job went on after an exception that no rule matches.
+pub(super) fn of_exception(source: &Source, seen: &Seen) -> bool {
+    let last = seen.last_line;
+    by_finishing(source, seen)
+        || by_relaunch(source, last)
+        || after_the_end(source, seen)
+        || (is_far_behind(source, last) && by_training(source, last, Stage::Cause))
+}
+
+/// Whether a program caught it and trained on, before something else ended the job. One step is enough behind an import
+/// that failed; other ranks may finish a step or two after one has failed.
+pub(super) fn before_the_cause(source: &Source, seen: &Seen, label: &str) -> bool {
+    const IMPORTS: [&str; 2] = ["module_missing", "version_mismatch"];
+    if IMPORTS.contains(&label) {
+        return seen.last_line <= source.marks.passed;
+    }
+    CATCHABLE.contains(&label) && seen.last_line <= source.marks.survived
+}
+
+/// Whether more lines follow than a buffer of a process that ended can hold: steps among them were taken later.
+fn is_far_behind(source: &Source, last: u64) -> bool {
+    source.lines > last + LAST_LINES
+}
+
+/// Whether a launcher reported an exit behind line `last` and the job trained on behind every exit: it was started again.
+fn by_relaunch(source: &Source, last: u64) -> bool {
+    let exit = source.exits.last().map_or(0, |exit| exit.evidence.line);
+    exit >= last && after_exits(source)
+}
+
+/// Whether it is what the helper processes of a program print when the program has reached its end and left.
+fn after_the_end(source: &Source, seen: &Seen) -> bool {
+    const OF_HELPERS: [&str; 4] = [
+        "ConnectionResetError",
+        "BrokenPipeError",
+        "ConnectionRefusedError",
+        "EOFError",
+    ];
+    let end = source.marks.done.max(source.marks.result);
+    let exited = source.exits.iter().any(|exit| exit.evidence.line > end);
+    let of_helpers = |text: &str| OF_HELPERS.iter().any(|name| text.starts_with(name));
+    end > 0
+        && seen.first_line > end
+        && !exited
+        && seen
+            .evidence
+            .iter()
+            .all(|evidence| of_helpers(evidence.text.trim_start()))
+}
+
 /// Whether the job trained on after every exit of a process that its log reports: it was restarted.
 pub(super) fn after_exits(source: &Source) -> bool {
     let last = source.exits.last().map_or(0, |exit| exit.evidence.line);
@@ -62,6 +115,8 @@ pub(super) fn after_exits(source: &Source) -> bool {
 /// Whether the job reached its end after it.
 pub(super) fn by_finishing(source: &Source, seen: &Seen) -> bool {
     let marks = &source.marks;
-    let finished = marks.done > seen.last_line && source.exits.is_empty();
+    let exit = source.exits.last().map_or(0, |exit| exit.evidence.line);
+    let started_again = exit < marks.done && after_exits(source);
+    let finished = marks.done > seen.last_line && (exit == 0 || started_again);
     finished && marks.failure <= marks.done
 }
