@@ -4,6 +4,7 @@
 //! by one where it does not, so that dirty pages never pile up beside a training program. Which of the two, and how a file gets
 //! its final name, is probed once when the root is opened ([`probe`]).
 
+mod input;
 mod output;
 pub mod probe;
 #[cfg(test)]
@@ -12,13 +13,14 @@ mod tests;
 use std::{
     fs::{self, File, OpenOptions},
     io,
-    os::unix::fs::{FileExt as _, OpenOptionsExt as _},
+    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
 };
 
 use rustix::fs::{CWD, OFlags, RenameFlags};
 
 use self::{
+    input::DirectInput,
     output::DirectOutput,
     probe::{Profile, Publish, Refused},
 };
@@ -27,8 +29,11 @@ use crate::storage::{Entry, Input, Kind, MAX_ENTRIES, Output, Stat, Storage};
 /// How often a handle that the server no longer knows (`ESTALE`) is looked up again.
 const STALE_RETRIES: usize = 3;
 
-/// Threads that write one file: more did not help on one disk.
-const WRITERS: usize = 2;
+/// Threads that write one file. Two keep one disk busy; the others copy and check the next chunks meanwhile.
+const WRITERS: usize = 4;
+
+/// Threads that read one file, and check and hand on what they read.
+const READERS: usize = 2;
 
 /// A folder of a mounted file system.
 #[derive(Debug)]
@@ -162,7 +167,9 @@ impl Storage for Files {
                     tries += 1;
                 }
                 Err(error) => return Err(error),
-                Ok(file) if file.metadata()?.is_file() => return Ok(Box::new(file)),
+                Ok(file) if file.metadata()?.is_file() => {
+                    return Ok(Box::new(DirectInput::new(file)));
+                }
                 Ok(_) => {
                     return Err(io::Error::new(
                         io::ErrorKind::InvalidData,
@@ -223,6 +230,10 @@ impl Storage for Files {
     fn writers(&self) -> usize {
         WRITERS
     }
+
+    fn readers(&self) -> usize {
+        READERS
+    }
 }
 
 /// Some FUSE file systems have no fsync of folders; their entries are durable when the call that made them returns.
@@ -247,14 +258,4 @@ fn real_folder(path: &Path, name: &str) -> io::Result<()> {
 fn copy(from: &Path, mut target: &File) -> io::Result<()> {
     io::copy(&mut File::open(from)?, &mut target)?;
     target.sync_data()
-}
-
-impl Input for File {
-    fn size(&self) -> io::Result<u64> {
-        Ok(self.metadata()?.len())
-    }
-
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        self.read_exact_at(buffer, offset)
-    }
 }

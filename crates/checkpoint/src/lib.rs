@@ -16,6 +16,7 @@ pub mod files;
 pub mod load;
 pub mod look;
 mod publish;
+pub mod read;
 pub mod regions;
 pub mod remove;
 pub mod save;

@@ -1,16 +1,19 @@
 //! Restoring: choose, read with checksums, fall back to the next source and then, for a single process, to the next step.
 
-use std::{collections::BTreeMap, io, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    io,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use trainyard_core::checkpoint::{
-    COMMIT_FILE, Choice, Commit, CommitPiece, CommitRef, CommitSeen, Crc32c, Objects, Passed,
-    Piece, PieceFile, Sealed, Selection, Source, StepFile, StepName, Tier, TierView, Wanted,
-    lineage, select, suspects,
+    COMMIT_FILE, Choice, Commit, CommitPiece, CommitRef, CommitSeen, Objects, Passed, Piece, Sealed,
+    Selection, Source, StepFile, StepName, Tier, TierView, Wanted, lineage, select, suspects,
 };
 
 use crate::{
-    buffer::Aligned,
-    storage::{Storage, within},
+    read::{ReadError, read_file},
+    storage::within,
     store::{Store, StoreError},
 };
 
@@ -26,10 +29,10 @@ pub struct TierStore {
 }
 
 /// Takes the bytes of a restore.
-pub trait Sink {
+pub trait Sink: Send {
     /// A step is about to be read; what was put before is void.
     fn begin(&mut self, commit: &Commit) -> io::Result<()>;
-    /// Verified bytes of a file of a rank. The same place may be put twice, when a source fails midway.
+    /// Verified bytes of a file of a rank, in any order. The same place may be put twice, when a source fails midway.
     fn put(&mut self, rank: u32, file: u32, offset: u64, bytes: &[u8]) -> io::Result<()>;
 }
 
@@ -352,23 +355,21 @@ fn read_piece(
     let piece = known_piece(store, folder, line).map_err(Failed::Source)?;
     for (file, written) in (0..).zip(&piece.document.files) {
         let name = data_name(folder, line.rank, file);
-        let mut refused = None;
+        let sink = Mutex::new(&mut *sink);
         let read = read_file(
             &*store.storage,
             &name,
             written,
             piece.document.chunk_bytes,
-            &mut |offset, bytes| {
-                sink.put(line.rank, file, offset, bytes).map_err(|error| {
-                    refused = Some(error);
-                    "refused".to_owned()
-                })
+            &|offset, bytes| {
+                let mut sink = sink.lock().unwrap_or_else(PoisonError::into_inner);
+                sink.put(line.rank, file, offset, bytes)
             },
         );
-        if let Some(error) = refused {
-            return Err(Failed::Sink(error));
-        }
-        read.map_err(|bad| Failed::Source(bad.to_string()))?;
+        read.map_err(|error| match error {
+            ReadError::Bad(bad) => Failed::Source(bad.to_string()),
+            ReadError::Put(error) => Failed::Sink(error),
+        })?;
     }
     read_objects(store, folder, line).map_err(Failed::Source)
 }
@@ -416,96 +417,4 @@ pub(crate) fn other_file(name: &str) -> String {
 
 pub(crate) fn data_name(folder: &StepName, rank: u32, file: u32) -> String {
     within(&folder.path(), &StepFile::Data { rank, file }.to_string())
-}
-
-/// Why a file is not what was written.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadFile {
-    /// It cannot be read.
-    #[error("`{name}`: {why}")]
-    Unreadable {
-        /// Its name.
-        name: String,
-        /// The answer of the storage.
-        why: String,
-    },
-    /// It has another size.
-    #[error("`{name}` has {found} bytes, {wanted} were written")]
-    Size {
-        /// Its name.
-        name: String,
-        /// Its size.
-        found: u64,
-        /// The size that was written.
-        wanted: u64,
-    },
-    /// Bytes of a chunk changed.
-    #[error("`{name}` is damaged in chunk {chunk} (bytes {start} to {end})")]
-    Chunk {
-        /// Its name.
-        name: String,
-        /// Which chunk, from 0.
-        chunk: u64,
-        /// Its first byte.
-        start: u64,
-        /// Its last byte.
-        end: u64,
-    },
-}
-
-/// Takes the bytes at an offset.
-type Put<'a> = dyn FnMut(u64, &[u8]) -> Result<(), String> + 'a;
-
-/// Reads a file chunk by chunk; only bytes whose checksum is right are put.
-pub(crate) fn read_file(
-    storage: &dyn Storage,
-    name: &str,
-    written: &PieceFile,
-    chunk_bytes: u64,
-    put: &mut Put<'_>,
-) -> Result<(), BadFile> {
-    let unreadable = |why: String| BadFile::Unreadable {
-        name: name.to_owned(),
-        why,
-    };
-    let file = storage
-        .open(name)
-        .map_err(|error| unreadable(error.to_string()))?;
-    let found = file.size().map_err(|error| unreadable(error.to_string()))?;
-    if found != written.bytes {
-        return Err(BadFile::Size {
-            name: name.to_owned(),
-            found,
-            wanted: written.bytes,
-        });
-    }
-    let largest = usize::try_from(written.bytes.min(chunk_bytes)).unwrap_or(0);
-    let mut buffer = Aligned::new(largest);
-    for (chunk, sum) in (0..).zip(&written.chunks) {
-        let start = chunk * chunk_bytes;
-        let length = written.bytes.saturating_sub(start).min(chunk_bytes);
-        let part = &mut buffer[..usize::try_from(length).unwrap_or(0)];
-        file.read_at(start, part)
-            .map_err(|error| unreadable(error.to_string()))?;
-        if Crc32c::of(part) != *sum {
-            return Err(BadFile::Chunk {
-                name: name.to_owned(),
-                chunk,
-                start,
-                end: start + length.saturating_sub(1),
-            });
-        }
-        put(start, part).map_err(unreadable)?;
-    }
-    Ok(())
-}
-
-/// Whether a file has the bytes that were written.
-pub(crate) fn check_file(
-    storage: &dyn Storage,
-    name: &str,
-    written: &PieceFile,
-    chunk_bytes: u64,
-) -> Result<(), BadFile> {
-    read_file(storage, name, written, chunk_bytes, &mut |_, _| Ok(()))
 }

@@ -9,23 +9,22 @@ use std::{
     collections::BTreeMap,
     io,
     sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+        Arc,
+        atomic::{AtomicU64, Ordering},
     },
-    thread,
     time::Duration,
 };
 
 use trainyard_core::checkpoint::{
-    COMMIT_FILE, Commit, CommitRef, Crc32c, Index, Objects, Piece, Plan, ReshardError, Sealed,
-    TensorFile, WantedRegion, reshard,
+    COMMIT_FILE, Commit, CommitRef, Index, Objects, Plan, ReshardError, TensorFile, WantedRegion,
+    reshard,
 };
 
 use crate::{
-    buffer::Aligned,
     clock::Clock,
     load::{data_name, known_piece, other_file, read_objects},
-    storage::{Input, within},
+    read::{ReadError, read_chunks},
+    storage::within,
     store::{Store, StoreError},
     verify::read_layout,
 };
@@ -170,21 +169,32 @@ impl Opened {
         })?;
         let piece = known_piece(&self.store, folder, line).map_err(RegionsError::Damaged)?;
         let name = data_name(folder, *rank, *file);
-        let unreadable =
-            |error: io::Error| RegionsError::Damaged(format!("`{name}` cannot be read: {error}"));
-        let source = self.store.storage.open(&name).map_err(unreadable)?;
-        let chunks = chunks(&piece, *file, runs);
-        let work = Work {
-            name: &name,
-            source: &*source,
-            piece: &piece.document,
-            file: *file as usize,
-            chunks: &chunks,
-            next: AtomicUsize::new(0),
-            is_over: AtomicBool::new(false),
-            put,
+        let size = piece.document.chunk_bytes.max(1);
+        let place = usize::try_from(*file).unwrap_or(usize::MAX);
+        let written = piece
+            .document
+            .files
+            .get(place)
+            .ok_or_else(|| RegionsError::Damaged(format!("`{name}` is not in the piece")))?;
+        let chunks = chunks(size, written.chunks.len() as u64, runs);
+        let numbers: Vec<u64> = chunks.keys().copied().collect();
+        let bytes = AtomicU64::new(0);
+        let take = |start: u64, part: &[u8]| {
+            bytes.fetch_add(part.len() as u64, Ordering::Relaxed);
+            for run in chunks.get(&(start / size)).into_iter().flatten() {
+                let from = usize::try_from(run.from - start).unwrap_or(usize::MAX);
+                let to = from.saturating_add(usize::try_from(run.length).unwrap_or(usize::MAX));
+                let wanted = part.get(from..to).ok_or(io::ErrorKind::UnexpectedEof)?;
+                put(run.wanted, run.to, wanted)?;
+            }
+            Ok(())
         };
-        work.run_all(self.store.storage.writers())
+        let storage = &*self.store.storage;
+        match read_chunks(storage, &name, written, size, &numbers, &take) {
+            Ok(()) => Ok(bytes.into_inner()),
+            Err(ReadError::Bad(bad)) => Err(RegionsError::Damaged(bad.to_string())),
+            Err(ReadError::Put(error)) => Err(RegionsError::Sink(error)),
+        }
     }
 }
 
@@ -211,13 +221,7 @@ fn runs_by_file(plan: &Plan) -> BTreeMap<TensorFile, Vec<Run>> {
 }
 
 /// The chunks of a file that have wanted bytes, each with its runs cut to it.
-fn chunks(piece: &Sealed<Piece>, file: u32, runs: &[Run]) -> Vec<(u64, Vec<Run>)> {
-    let size = piece.document.chunk_bytes.max(1);
-    let known = piece
-        .document
-        .files
-        .get(file as usize)
-        .map_or(0, |file| file.chunks.len() as u64);
+fn chunks(size: u64, known: u64, runs: &[Run]) -> BTreeMap<u64, Vec<Run>> {
     let mut chunks: BTreeMap<u64, Vec<Run>> = BTreeMap::new();
     for run in runs {
         let mut done = 0;
@@ -235,94 +239,5 @@ fn chunks(piece: &Sealed<Piece>, file: u32, runs: &[Run]) -> Vec<(u64, Vec<Run>)
             done = end - run.from;
         }
     }
-    chunks.into_iter().collect()
-}
-
-/// What the threads that read one file share.
-struct Work<'a> {
-    name: &'a str,
-    source: &'a dyn Input,
-    piece: &'a Piece,
-    file: usize,
-    chunks: &'a [(u64, Vec<Run>)],
-    next: AtomicUsize,
-    is_over: AtomicBool,
-    put: &'a PutRegion<'a>,
-}
-
-impl Work<'_> {
-    fn run_all(&self, threads: usize) -> Result<u64, RegionsError> {
-        let threads = threads.clamp(1, self.chunks.len().max(1));
-        if threads == 1 {
-            return self.run();
-        }
-        let failure = Mutex::new(None);
-        let bytes = AtomicU64::new(0);
-        thread::scope(|scope| {
-            for _ in 0..threads {
-                scope.spawn(|| match self.run() {
-                    Ok(read) => {
-                        bytes.fetch_add(read, Ordering::Relaxed);
-                    }
-                    Err(error) => {
-                        self.is_over.store(true, Ordering::Relaxed);
-                        let mut first = failure.lock().unwrap_or_else(PoisonError::into_inner);
-                        first.get_or_insert(error);
-                    }
-                });
-            }
-        });
-        match failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
-            Some(error) => Err(error),
-            None => Ok(bytes.into_inner()),
-        }
-    }
-
-    /// Takes chunk after chunk until none is left or another thread has failed.
-    fn run(&self) -> Result<u64, RegionsError> {
-        let size = self.piece.chunk_bytes;
-        let mut buffer = Aligned::new(0);
-        let mut bytes = 0;
-        let damaged = |why: String| RegionsError::Damaged(format!("`{}` {why}", self.name));
-        loop {
-            let place = self.next.fetch_add(1, Ordering::Relaxed);
-            let Some((chunk, runs)) = self.chunks.get(place) else {
-                return Ok(bytes);
-            };
-            if self.is_over.load(Ordering::Relaxed) {
-                return Ok(bytes);
-            }
-            let written = self
-                .piece
-                .files
-                .get(self.file)
-                .and_then(|file| Some((file, file.chunks.get(usize::try_from(*chunk).ok()?)?)));
-            let Some((file, sum)) = written else {
-                return Err(damaged("has no such chunk".to_owned()));
-            };
-            let start = chunk * size;
-            let length = file.bytes.saturating_sub(start).min(size);
-            let length = usize::try_from(length).unwrap_or(0);
-            if buffer.len() < length {
-                buffer = Aligned::new(length);
-            }
-            let part = &mut buffer[..length];
-            let read = self.source.read_at(start, part);
-            read.map_err(|error| damaged(format!("cannot be read: {error}")))?;
-            if Crc32c::of(part) != *sum {
-                let end = start + (length as u64).saturating_sub(1);
-                let why = format!("is damaged in chunk {chunk} (bytes {start} to {end})");
-                return Err(damaged(why));
-            }
-            bytes += length as u64;
-            for run in runs {
-                let from = usize::try_from(run.from - start).unwrap_or(usize::MAX);
-                let to = from.saturating_add(usize::try_from(run.length).unwrap_or(usize::MAX));
-                let Some(wanted) = part.get(from..to) else {
-                    return Err(damaged("ends before a tensor that it has".to_owned()));
-                };
-                (self.put)(run.wanted, run.to, wanted).map_err(RegionsError::Sink)?;
-            }
-        }
-    }
+    chunks
 }

@@ -371,7 +371,7 @@ impl Session {
         };
         if let Err(error) = storage.publish(&temporary, name) {
             // It may be there all the same: then its bytes show whose it is.
-            let same = crate::load::check_file(storage, name, &written, self.limits.chunk_bytes);
+            let (_, same) = check_file(storage, name, &written, self.limits.chunk_bytes);
             drop(storage.remove(&temporary));
             match same {
                 Ok(()) => {}

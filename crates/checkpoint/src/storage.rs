@@ -44,6 +44,10 @@ pub trait Storage: fmt::Debug + Send + Sync {
     fn writers(&self) -> usize {
         1
     }
+    /// How many threads read one file at best.
+    fn readers(&self) -> usize {
+        1
+    }
 }
 
 /// A file that is being written.

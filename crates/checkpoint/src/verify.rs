@@ -8,8 +8,9 @@ use trainyard_core::checkpoint::{
 };
 
 use crate::{
-    load::{BadFile, data_name, known_piece, other_file, read_file, read_objects},
+    load::{data_name, known_piece, other_file, read_objects},
     publish::is_unfinished,
+    read::{BadFile, check_file},
     storage::{Kind, Stat, within},
     store::Store,
 };
@@ -144,20 +145,9 @@ fn verify_piece(
     for (file, written) in (0..).zip(&piece.document.files) {
         let name = data_name(folder, line.rank, file);
         let checked = if deep {
-            let chunk_bytes = piece.document.chunk_bytes;
-            let read = read_file(
-                &*store.storage,
-                &name,
-                written,
-                chunk_bytes,
-                &mut |_, bytes| {
-                    verified.bytes_read += bytes.len() as u64;
-                    Ok(())
-                },
-            );
-            if let Err(BadFile::Chunk { start, end, .. }) = &read {
-                verified.bytes_read += end.saturating_add(1).saturating_sub(*start);
-            }
+            let (bytes, read) =
+                check_file(&*store.storage, &name, written, piece.document.chunk_bytes);
+            verified.bytes_read += bytes;
             read
         } else {
             check_size(store, &name, written.bytes)

@@ -97,8 +97,11 @@ impl Sink for Memory {
         Ok(())
     }
 
-    fn put(&mut self, _: u32, _: u32, _: u64, bytes: &[u8]) -> io::Result<()> {
-        self.0.extend_from_slice(bytes);
+    fn put(&mut self, _: u32, _: u32, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let start = usize::try_from(offset).unwrap();
+        let end = start + bytes.len();
+        self.0.resize(self.0.len().max(end), 0);
+        self.0[start..end].copy_from_slice(bytes);
         Ok(())
     }
 }

@@ -1,5 +1,7 @@
+use std::sync::Mutex;
+
 use trainyard_core::checkpoint::{
-    AttemptId, Dtype, Entry, Layout, Policy, Region, StepName, header,
+    AttemptId, Crc32c, Dtype, Entry, Layout, Policy, Region, StepName, header,
 };
 
 use super::*;
