@@ -98,7 +98,7 @@ impl Sink for Memory {
     }
 
     fn put(&mut self, _: u32, _: u32, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        let start = usize::try_from(offset).unwrap();
+        let start = usize::try_from(offset).map_err(io::Error::other)?;
         let end = start + bytes.len();
         self.0.resize(self.0.len().max(end), 0);
         self.0[start..end].copy_from_slice(bytes);

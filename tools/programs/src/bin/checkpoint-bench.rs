@@ -5,6 +5,10 @@
 //! number of ranks reads. `checkpoint-bench index` makes, reads and plans with the index of a large run, in a process of its own, so that
 //! its memory is that of the index.
 #![expect(clippy::print_stdout, reason = "the figures are the program's output")]
+#![expect(
+    clippy::cast_precision_loss,
+    reason = "figures are read to three digits"
+)]
 
 use std::{
     collections::BTreeMap,
@@ -18,7 +22,7 @@ use std::{
         Arc, Barrier,
         atomic::{AtomicU64, Ordering},
     },
-    thread,
+    thread::{self, ScopedJoinHandle},
     time::Instant,
 };
 
@@ -179,10 +183,8 @@ fn write(path: &Path, writers: u64) -> Outcome<f64> {
             }
         };
         let started: Vec<_> = (0..writers).map(|_| scope.spawn(work)).collect();
-        let ended = started.into_iter().map(|thread| thread.join());
-        ended
-            .map(|end| end.map_err(|_| io::Error::other("a thread panicked"))?)
-            .collect::<io::Result<()>>()
+        let mut ended = started.into_iter().map(ScopedJoinHandle::join);
+        ended.try_for_each(|end| end.map_err(|_| io::Error::other("a thread panicked"))?)
     })?;
     file.sync_data()?;
     Ok(begin.elapsed().as_secs_f64())
@@ -208,10 +210,8 @@ fn read(path: &Path) -> Outcome<f64> {
             }
         };
         let started = [scope.spawn(work), scope.spawn(work)];
-        let ended = started.into_iter().map(|thread| thread.join());
-        ended
-            .map(|end| end.map_err(|_| io::Error::other("a thread panicked"))?)
-            .collect::<io::Result<()>>()
+        let mut ended = started.into_iter().map(ScopedJoinHandle::join);
+        ended.try_for_each(|end| end.map_err(|_| io::Error::other("a thread panicked"))?)
     })?;
     Ok(begin.elapsed().as_secs_f64())
 }
@@ -274,7 +274,7 @@ fn many_ranks(folder: &Path) -> Outcome<()> {
                 .iter()
                 .map(|session| scope.spawn(move || work(session)))
                 .collect();
-            let ended = started.into_iter().map(|thread| thread.join());
+            let ended = started.into_iter().map(ScopedJoinHandle::join);
             ended
                 .map(|end| Ok(end.map_err(|_| "a thread panicked")??))
                 .collect()
@@ -411,28 +411,25 @@ impl Run {
         // Ranks with the same local shapes have the same layout.
         let mut known = BTreeMap::new();
         for (rank, at) in (0..).zip(self.ranks()) {
-            let (even, odd) = (self.region(1, &at)?, self.region(0, &at)?);
+            let (even, odd) = (self.region(1, &at), self.region(0, &at));
             let shapes = (even.sizes, odd.sizes);
-            let (id, bytes) = match known.get(&shapes) {
-                Some(found) => *found,
-                None => {
-                    let layout = self.layout(&at)?;
-                    let last = layout.tensors.last().ok_or("no tensors")?;
-                    let bytes = last.start + last.bytes().ok_or("a tensor that is too large")?;
-                    let file = encode(&layout)?;
-                    let id = layout.id();
-                    layouts.insert(
-                        id,
-                        LayoutRef {
-                            id,
-                            bytes: file.len() as u64,
-                            crc32c: open(&file)?.1,
-                        },
-                    );
-                    files.push(file);
-                    known.insert(shapes, (id, bytes));
-                    (id, bytes)
-                }
+            let (id, bytes) = if let Some(found) = known.get(&shapes) {
+                *found
+            } else {
+                let layout = self.layout(&at)?;
+                let last = layout.tensors.last().ok_or("no tensors")?;
+                let bytes = last.start + last.bytes().ok_or("a tensor that is too large")?;
+                let file = encode(&layout)?;
+                let id = layout.id();
+                let reference = LayoutRef {
+                    id,
+                    bytes: file.len() as u64,
+                    crc32c: open(&file)?.1,
+                };
+                layouts.insert(id, reference);
+                files.push(file);
+                known.insert(shapes, (id, bytes));
+                (id, bytes)
             };
             pieces.push(CommitPiece {
                 rank,
@@ -466,7 +463,7 @@ impl Run {
     }
 
     /// The part of a tensor that the rank at these coordinates has.
-    fn region(&self, number: u64, at: &[u32]) -> Outcome<Region> {
+    fn region(&self, number: u64, at: &[u32]) -> Region {
         let (name, shape) = Self::tensor(number);
         let split = (0_u32..).zip(&self.dims);
         let entry = Entry {
@@ -481,18 +478,15 @@ impl Run {
             shared: None,
             start: 0,
         };
-        Ok(entry.region(&self.mesh, at))
+        entry.region(&self.mesh, at)
     }
 
-    fn wanted(&self, at: &[u32]) -> Outcome<Vec<WantedRegion>> {
-        (0..self.tensors)
-            .map(|number| {
-                Ok(WantedRegion {
-                    tensor: Self::tensor(number).0,
-                    region: self.region(number, at)?,
-                })
-            })
-            .collect()
+    fn wanted(&self, at: &[u32]) -> Vec<WantedRegion> {
+        let wanted = |number| WantedRegion {
+            tensor: Self::tensor(number).0,
+            region: self.region(number, at),
+        };
+        (0..self.tensors).map(wanted).collect()
     }
 }
 
@@ -519,7 +513,7 @@ fn index() -> Outcome<()> {
     let index = read_index(&file, &layouts)?;
     let loaded = begin.elapsed().as_secs_f64();
     let other = Run::new(10_000, &[96, 4], &[0, 1]);
-    let wanted = other.wanted(&[7, 1])?;
+    let wanted = other.wanted(&[7, 1]);
     let begin = Instant::now();
     reshard(&index, &wanted, None)?;
     let planned = begin.elapsed().as_secs_f64();
@@ -540,7 +534,7 @@ fn other_ranks() -> Outcome<()> {
         let index = read_index(&encode(&commit)?, &layouts)?;
         let other = Run::new(500, &[loads], &[0]);
         for at in other.ranks() {
-            let plan = reshard(&index, &other.wanted(&at)?, None)?;
+            let plan = reshard(&index, &other.wanted(&at), None)?;
             worst = worst.max(plan.bytes() as f64 / plan.wanted as f64);
         }
     }
