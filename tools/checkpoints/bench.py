@@ -1,4 +1,4 @@
-"""Saves and loads of one state by Trainyard and by its peers, in turns; prints one JSON object.
+"""Saves and loads of one state by Trainyard and by its peers, in turns; prints one figure a line: table, name, value.
 
 `cargo xtask bench checkpoints` runs it on the processor. On a machine with a GPU:
 
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import json
 import os
 import shutil
 import statistics
@@ -315,21 +314,17 @@ def main() -> None:
                 before = memory()
         growth = (memory() - before) / bench.bytes
     bench.checkpointer.close()
-    print(
-        json.dumps(
-            {
-                "bytes": bench.bytes,
-                "first": first,
-                "stall": {name: statistics.median(values) for name, values in stalls.items() if values},
-                "total": {name: statistics.median(values) for name, values in totals.items() if values},
-                "load": {name: statistics.median(values) for name, values in loads.items()},
-                "copy": statistics.median(copies),
-                "failed": failed,
-                "growth": growth,
-                "torch": torch.__version__,
-            }
-        )
-    )
+    tables = {"first": first, "load": {name: statistics.median(values) for name, values in loads.items()}}
+    tables["stall"] = {name: statistics.median(values) for name, values in stalls.items() if values}
+    tables["total"] = {name: statistics.median(values) for name, values in totals.items() if values}
+    tables["copy"] = {"all cores": statistics.median(copies)}
+    if growth is not None:
+        tables["growth"] = {"trainyard": growth}
+    tables["failed"] = failed
+    tables["about"] = {"bytes": bench.bytes, "torch": torch.__version__, "device": options.device}
+    for table, values in tables.items():
+        for name, value in values.items():
+            print(table, name, value, sep="\t")
     sys.stdout.flush()
     shutil.rmtree(options.folder, ignore_errors=True)
     # Threads of peers may be in flight; everything is printed.

@@ -1,11 +1,12 @@
-//! `cargo xtask bench core|local|operator|placement|doctor|plan|lint|preflight|attack|progress|recovery|supervisor`: the figures that must be
-//! reached, each beside its bound.
+//! `cargo xtask bench core|local|operator|placement|doctor|plan|lint|preflight|attack|progress|recovery|supervisor|checkpoints`: the
+//! figures that must be reached, each beside its bound.
 //!
 //! Invariant: every figure is measured on the release build that users run, in this call; nothing
 //! is read from an earlier one.
 
 mod attack;
 mod bad_input;
+mod checkpoints;
 mod decide;
 mod doctor;
 mod lint;
@@ -30,6 +31,7 @@ use crate::{Failure, report, step};
 
 pub(crate) use self::{
     attack::attack,
+    checkpoints::checkpoints,
     doctor::{doctor, ripgrep_cache},
     lint::lint,
     operator::operator,

@@ -246,6 +246,23 @@ const NVRX: Framework = Framework {
     trials: &[],
 };
 
+/// What saves are measured beside.
+const CHECKPOINT_PEERS: Framework = Framework {
+    name: "checkpoint-peers",
+    folder: "tools/checkpoints",
+    bases: &["pytorch"],
+    module: "safetensors",
+    need: Need::Nothing,
+    took: 5,
+    steps: 0,
+    trials: &[],
+};
+
+/// The environment of those peers, and the folder with the package of this tree, built as users have it.
+pub(crate) fn checkpoint_peers() -> Result<(PathBuf, PathBuf), Failure> {
+    Ok((CHECKPOINT_PEERS.environment()?, package::released()?))
+}
+
 /// The environment of that launcher, made if it is not there.
 pub(crate) fn nvrx() -> Result<PathBuf, Failure> {
     NVRX.environment()

@@ -65,6 +65,7 @@ Commands:
   bench progress [--jobs N]      measure how old the progress of 100 and 1,000 jobs is, and what it costs
   bench recovery                 measure the time from a hang to new processes, beside `ft_launcher` and `torchrun`
   bench supervisor               measure what a supervisor costs the program that it runs
+  bench checkpoints              measure saves and loads, beside the disk, torch, safetensors and dcp
   bench preflight                measure the search, a stream beside iperf3, memory and the static binary
 
 Exit codes: 0 done, 1 the thing asked about failed, 2 could not do it.
@@ -128,6 +129,7 @@ fn main() -> ExitCode {
         ["bench", "progress", rest @ ..] => bench::progress(rest),
         ["bench", "recovery"] => bench::recovery(),
         ["bench", "supervisor"] => bench::supervisor(),
+        ["bench", "checkpoints"] => bench::checkpoints(),
         words => Err(Failure::CouldNotRun(format!(
             "unknown command `{}`\n\nhint: run `cargo xtask help` to see the commands",
             words.join(" ")

@@ -7,8 +7,9 @@ use std::{
 };
 
 use trainyard_core::checkpoint::{
-    COMMIT_FILE, Choice, Commit, CommitPiece, CommitRef, CommitSeen, Objects, Passed, Piece, Sealed,
-    Selection, Source, StepFile, StepName, Tier, TierView, Wanted, lineage, select, suspects,
+    COMMIT_FILE, Choice, Commit, CommitPiece, CommitRef, CommitSeen, Objects, Passed, Piece,
+    Sealed, Selection, Source, StepFile, StepName, Tier, TierView, Wanted, lineage, select,
+    suspects,
 };
 
 use crate::{

@@ -27,6 +27,7 @@ pub use self::{
 use crate::{
     clock::Clock,
     publish::{Published, unfinished, write_chunks},
+    read::check_file,
     remove::{self, Bounds},
     storage::{Input, within},
     store::{Store, StoreError},

@@ -36,7 +36,7 @@ pub(super) fn run(binary: &Path) -> Result<(usize, Vec<String>), Failure> {
     let pytorch = named("pytorch").environment()?;
     // Beside what is built, since the scratch folder of a run goes with the run.
     let folder = step::root().join("target/python-package");
-    let packages = install(&environment, &folder)?;
+    let packages = install(&environment, &folder, &[])?;
     let began = Instant::now();
     let mut wrong = Vec::new();
     match test(&environment, &packages, &folder)? {
@@ -66,8 +66,14 @@ pub(super) fn run(binary: &Path) -> Result<(usize, Vec<String>), Failure> {
     Ok((ran, wrong))
 }
 
+/// Builds the wheel as users have it and installs it into a folder, which it returns.
+pub(super) fn released() -> Result<PathBuf, Failure> {
+    let folder = step::root().join("target/python-package-released");
+    install(&named(FRAMEWORK).environment()?, &folder, &["--release"])
+}
+
 /// Builds the wheel and installs it into a folder, which it returns.
-fn install(environment: &Path, folder: &Path) -> Result<PathBuf, Failure> {
+fn install(environment: &Path, folder: &Path, more: &[&str]) -> Result<PathBuf, Failure> {
     if folder.exists() {
         fs::remove_dir_all(folder).map_err(cannot("remove", folder))?;
     }
@@ -77,6 +83,7 @@ fn install(environment: &Path, folder: &Path) -> Result<PathBuf, Failure> {
             .args(["build", "--quiet", "--locked", "--auditwheel", "skip"])
             .args(["--manifest-path", "crates/python/Cargo.toml", "--out"])
             .arg(&wheels)
+            .args(more)
             .current_dir(step::root()),
     )?;
     let mut built = fs::read_dir(&wheels).map_err(cannot("list", &wheels))?;

@@ -68,7 +68,7 @@ fn each_start_resumes_from_the_newest_step() {
         third.passed
     );
     // Where none is left no record is published, so nothing is hidden from the next attempt.
-    let oldest = third.resumes_from.clone().unwrap().folder;
+    let oldest = third.resumes_from.unwrap().folder;
     unreadable.insert(oldest, "truncated".to_owned());
     let error = begin(&store, None, "d", &wanted(), &unreadable).unwrap_err();
     assert!(

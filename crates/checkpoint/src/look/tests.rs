@@ -1,4 +1,4 @@
-use std::{fs, sync::mpsc};
+use std::fs;
 
 use trainyard_core::checkpoint::{Policy, ResumedFrom};
 
