@@ -29,7 +29,7 @@ use std::{
 use rustix::fs::{Advice, FallocateFlags, OFlags};
 use trainyard_checkpoint_engine::{
     Arena, Files, Loader, Session, Store,
-    buffer::{Aligned, CHUNK},
+    buffer::Aligned,
     clock::SystemClock,
     load::Sink,
     save::{Image, Limits, Progress, State},
@@ -43,6 +43,8 @@ use trainyard_core::checkpoint::{
 
 /// Bytes of one save.
 const BYTES: u64 = 1 << 30;
+/// Bytes of one write or read.
+const CHUNK: usize = 16 << 20;
 /// Turns of every measurement.
 const TURNS: usize = 5;
 /// Ranks that commit together.
