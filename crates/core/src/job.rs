@@ -72,8 +72,8 @@ pub use observed::{
 };
 pub use status::{
     Condition, ConditionStatus, ConditionType, FabricInUse, FailedBy, FailedStarts, GangPhase,
-    Hold, JobRecord, JobStatus, Kept, LastEnd, LastFailure, LastRestart, PreflightState,
-    ProgressRecord, RECORD_EVERY, RoleStatus, Spent, Unreadable, WithoutProgress,
+    HeldFailure, Hold, JobRecord, JobStatus, Kept, LastEnd, LastFailure, LastRestart,
+    PreflightState, ProgressRecord, RECORD_EVERY, RoleStatus, Spent, Unreadable, WithoutProgress,
     read as read_status, time_words,
 };
 
