@@ -74,9 +74,9 @@ pub use observed::{
 };
 pub use status::{
     CheckpointRecord, Condition, ConditionStatus, ConditionType, FabricInUse, FailedBy,
-    FailedStarts, GangPhase, Hold, JobRecord, JobStatus, Kept, LastEnd, LastFailure, LastRestart,
-    PreflightState, ProgressRecord, RECORD_EVERY, RoleStatus, Spent, Unreadable, WithoutProgress,
-    bytes_words, read as read_status, time_words,
+    FailedStarts, GangPhase, HeldFailure, Hold, JobRecord, JobStatus, Kept, LastEnd, LastFailure,
+    LastRestart, PreflightState, ProgressRecord, RECORD_EVERY, RoleStatus, Spent, Unreadable,
+    WithoutProgress, bytes_words, read as read_status, time_words,
 };
 
 pub use status_delay::{PROGRESS_EVERY, may_wait};

@@ -55,6 +55,7 @@ pub use self::{
     rhythm::Rhythm,
     signal::{Gpu, Phase, ProcessState, Signal, Stack, Step, Usage},
     stall::LOOKS_MOST,
+    words::RESTART_LABELS,
 };
 use self::{rank::Rank, slow::Pace};
 use crate::{

@@ -225,7 +225,7 @@ impl World {
             let required = RequiredTransport::parse_list(transport::REQUIRED);
             job.settings.require_transport = required.unwrap_or_default();
         }
-        // By default only attempts that began behind a checkpoint count, which few do here.
+        // By default only attempts that began at a later step count, which few do here.
         if !seed.is_multiple_of(4) {
             let fewer = u32::try_from(seed % 3).unwrap_or(0);
             job.settings.no_progress = Some(JobSettings::NO_PROGRESS - fewer);

@@ -158,12 +158,11 @@ fn package(text: &str) -> Option<Vec<Figure>> {
         .lines()
         .filter_map(|line| line.split('\t').collect::<Vec<_>>().try_into().ok())
         .collect();
-    let table = |wanted: &str| {
+    let table = |wanted: &'static str| {
         let found = lines.iter().filter(move |line| line[0] == wanted);
         found.filter_map(|[_, name, value]| Some((*name, value.parse::<f64>().ok()?)))
     };
-    let figure = |wanted: &str, name: &str| table(wanted).find(|found| found.0 == name);
-    let figure = |wanted: &str, name: &str| Some(figure(wanted, name)?.1);
+    let figure = |wanted, name: &str| Some(table(wanted).find(|found| found.0 == name)?.1);
     let ours = "trainyard";
     let stall = figure("stall", ours)?;
     let total = figure("total", ours)?;

@@ -190,7 +190,9 @@ fn obstacle(facts: &FailureFacts) -> Option<NewPodsReason> {
         return None;
     }
     let FailurePlace { attempt, slot } = facts.place;
-    let same = |before: &FailurePlace| before.slot == slot && before.attempt + 1 == attempt;
+    let same = |before: &FailurePlace| {
+        before.slot == slot && before.attempt.checked_add(1) == Some(attempt)
+    };
     let attempt = facts.before.filter(same)?.attempt;
     Some(NewPodsReason::SamePlace { slot, attempt })
 }

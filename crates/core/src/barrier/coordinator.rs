@@ -185,6 +185,8 @@ pub struct Step {
     pub waiting: SlotSet,
     /// How long the barrier has lasted.
     pub spent: Duration,
+    /// How long the pods of the attempt that is prepared have been the same, where some are missing or have not started.
+    pub incomplete_for: Option<Duration>,
     /// When to call again even if nothing was seen before.
     pub wake_at: Option<Duration>,
 }
@@ -344,7 +346,12 @@ impl Coordinator {
         let wanted = matches!(seen.wish, Wish::Run | Wish::Resize);
         let complete = roster.len() == seen.slots.len();
         match seen.hold {
-            _ if !wanted => {}
+            // Nobody looks at a gang that is about to be deleted: what has ended leaves.
+            Some(_) if !wanted => {
+                let within = Duration::ZERO;
+                self.set_order(Command::Hold { attempt, within }, roster);
+            }
+            None if !wanted => {}
             // What is left of the gang is held.
             Some(within) => self.set_order(Command::Hold { attempt, within }, roster),
             None if complete => self.set_order(Command::Go { attempt }, roster),

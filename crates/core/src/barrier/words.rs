@@ -7,6 +7,7 @@ use super::{
     record::{Barrier, Phase},
     slots::SlotSet,
 };
+use crate::spec::Slot;
 
 /// What a barrier of `members` waits for, as the status keeps it: without a number that changes while nothing happens.
 pub fn status_sentence(barrier: &Barrier, waiting: &SlotSet, members: u32) -> String {
@@ -15,11 +16,12 @@ pub fn status_sentence(barrier: &Barrier, waiting: &SlotSet, members: u32) -> St
         Phase::Preparing => members,
     };
     // A lost member may be waited for, too, until it is fenced.
-    let fenced = waiting.iter().filter(|slot| barrier.lost.contains(*slot));
-    let others = match barrier.phase {
-        Phase::Stopping => fenced.fold(waiting.len(), |sum, _| sum.saturating_sub(1)),
-        Phase::Preparing => waiting.len(),
+    let is_waited_for = |slot: &Slot| match barrier.phase {
+        Phase::Stopping => !barrier.lost.contains(*slot),
+        Phase::Preparing => true,
     };
+    let others = waiting.iter().filter(is_waited_for).count();
+    let others = u32::try_from(others).unwrap_or(u32::MAX);
     let done = kept.saturating_sub(others);
     let (phase, verb) = match barrier.phase {
         Phase::Stopping => ("stopping", "have stopped"),

@@ -23,7 +23,7 @@ use std::{
 pub(super) use self::{
     choice::{lost_slots, note_unsupervised, program_ended, programs, template_digest, way},
     hang::with_hang,
-    hold::{holds, is_held, lost_words},
+    hold::{Held, hold, is_held, lost_words},
 };
 use super::{
     Action, ConditionType, EventKind, EventReason, GangStep, LastRestart, ObservedPod, PodPhase,
@@ -187,6 +187,13 @@ pub(super) fn proceed(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), Fa
         new_pods(pass, &NewPodsReason::Unsupervised { why });
         return Ok(());
     };
+    // Before anything is done for pods that cannot run.
+    if step.outcome.is_none()
+        && let Some(reason) = no_spare_node(pass, &step)
+    {
+        new_pods(pass, &reason);
+        return Ok(());
+    }
     converge::remove_unwanted(pass, roster);
     converge::say_refusals(pass);
     act(pass, roster, &step);
@@ -196,10 +203,6 @@ pub(super) fn proceed(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), Fa
         // What ends a job or suspends it has settled the pass before.
         Some(Outcome::NoPods { .. }) => pass.status.trainyard.barrier = None,
         None => {
-            if let Some(reason) = no_spare_node(pass, step.spent) {
-                new_pods(pass, &reason);
-                return Ok(());
-            }
             if let Some(stored) = step.store {
                 store(pass, stored)?;
             }
@@ -209,21 +212,15 @@ pub(super) fn proceed(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), Fa
     Ok(())
 }
 
-/// Why pods that replace lost ones get no node: placement has refused them for as long as a member has to get ready. The kept pods must
-/// not hold their nodes for longer than that.
-fn no_spare_node(pass: &mut Pass<'_>, spent: Duration) -> Option<NewPodsReason> {
-    let record = &pass.status.trainyard;
-    let barrier = record.barrier.as_ref()?;
+/// Why pods that replace lost ones get no node: placement has refused them for as long as a member has to get ready, counted since the last
+/// pod was lost or came. The kept pods must not hold their nodes for longer than that.
+fn no_spare_node(pass: &mut Pass<'_>, step: &Step) -> Option<NewPodsReason> {
     let Seating::Queued(Some(lacks)) = &pass.observed.seating else {
         return None;
     };
-    let last = record.last_restart;
-    let stopped = last.filter(|last| last.attempt == barrier.attempt)?;
-    if barrier.phase != BarrierPhase::Preparing {
-        return None;
-    }
-    let since = spent.saturating_sub(Duration::from_millis(stopped.stopping_ms));
-    let left = Limits::default().ready_within.saturating_sub(since);
+    let left = Limits::default()
+        .ready_within
+        .saturating_sub(step.incomplete_for?);
     if left.is_zero() {
         let why = lacks.message.clone();
         return Some(NewPodsReason::NoSpareNode { why });
@@ -308,7 +305,11 @@ fn went(pass: &mut Pass<'_>, roster: &Roster<'_>, attempt: u32, spent: Duration)
             last.stopping_ms
         );
     }
-    let message = format!("Attempt {attempt} starts in place{parts}, {replaced} pods replaced.");
+    let replaced = match replaced {
+        1 => "1 pod replaced".to_owned(),
+        count => format!("{count} pods replaced"),
+    };
+    let message = format!("Attempt {attempt} starts in place{parts}, {replaced}.");
     pass.emit(EventKind::Normal, EventReason::RestartedInPlace, message);
 }
 

@@ -81,8 +81,8 @@ fn is_later(before: &WithoutProgress, seen: &Progress) -> bool {
 
 /// Whether an attempt whose step is not later than the best one has really come no further. Of a user who set `no-progress` the steps are
 /// taken as they are. By default that is known only of a program that counts steps across attempts: one that counts them again in each
-/// attempt, or in each epoch, may reach the same step each time and train all the while. So the attempt must have begun behind a
-/// checkpoint, and must not have ended inside an epoch whose steps may be its own.
+/// attempt, or in each epoch, may reach the same step each time and train all the while. So the attempt must have begun at a later step,
+/// and must not have ended inside an epoch whose steps may be its own.
 fn came_no_further(pass: &Pass<'_>, before: &WithoutProgress, seen: &Progress) -> bool {
     if pass.job.settings.no_progress.is_some() {
         return true;

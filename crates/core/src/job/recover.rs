@@ -11,7 +11,9 @@ use super::{
     Account, ConditionType, EventKind, EventReason, FailedBy, LastFailure, ObservedPod, PodPhase,
     alone, asked, budget,
     cause::{Cause, Failure, headline},
-    converge, in_place, messages,
+    converge,
+    in_place::{self, Held},
+    messages,
     messages::Fails,
     mutant, no_progress,
     pass::Pass,
@@ -100,11 +102,12 @@ fn recover_gang(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), Fails> {
         at: None,
     }));
     failures.retain(|failure| restart::response(pass.job, failure) != Response::Bear);
-    let first = headline(&failures);
-    if in_place::holds(pass, first) {
-        return Ok(());
-    }
-    let Some(first) = first else {
+    // A hold that is over is for the failure that it began with, whatever else is seen now.
+    let first = match in_place::hold(pass, headline(&failures)) {
+        Held::Now => return Ok(()),
+        Held::Not(first) => first,
+    };
+    let Some(first) = &first else {
         let attempt = pass.status.trainyard.attempt;
         resize_gang(pass);
         restart_if_asked(pass, roster, attempt);
@@ -346,7 +349,7 @@ fn charge(
     let verdict = verdict::about(pass, failure).map_or_else(String::new, |verdict| {
         format!(" Verdict `{}`: {}.", verdict.label, verdict.sentence)
     });
-    let way = match way {
+    let restarts = match way {
         None => String::new(),
         Some(RestartWay::InPlace) => format!(" {}", in_place::sentence(pass)),
         Some(RestartWay::NewPods(reason)) => {
@@ -354,11 +357,11 @@ fn charge(
         }
     };
     let message = format!(
-        "{} Pod `{name}`: {}.{verdict} Failure budget ({}): {spent} of {limit} used.{way}{}",
+        "{} Pod `{name}`: {}.{verdict} Failure budget ({}): {spent} of {limit} used.{restarts}{}",
         messages::restarting(pass.job, failure),
         failure.cause,
         account.name(),
-        in_place::lost_words(pass, failure),
+        in_place::lost_words(pass, failure, way),
     );
     pass.emit(EventKind::Warning, EventReason::Restarting, message);
     Ok(())
@@ -432,6 +435,8 @@ fn fails(pass: &mut Pass<'_>, failure: &Failure, failures: &[Failure]) -> Fails 
     let count = failures
         .iter()
         .filter(|other| other.slot.role == role)
-        .count();
+        .count()
+        // One that was held may be seen no more.
+        .max(1);
     messages::failed(job, failure, count, restart::is_permanent(job, failure))
 }

@@ -415,9 +415,22 @@ pub struct Hold {
     pub since: Timestamp,
     /// What failed, in one sentence.
     pub why: String,
+    /// What failed, so that it is handled when the hold is over, whatever happens meanwhile. Nothing where an earlier version stored it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<HeldFailure>,
     /// Whether the hold is over.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ended: bool,
+}
+
+/// The failure for which a gang is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HeldFailure {
+    /// Where.
+    pub slot: Slot,
+    /// Why.
+    pub cause: Cause,
 }
 
 /// How far attempts came, and how many since came no further.
@@ -434,7 +447,8 @@ pub struct WithoutProgress {
     /// The furthest epoch of an attempt that failed, where any reported one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub best_epoch: Option<Figure>,
-    /// The lowest first step of an attempt that failed, where it is known: an attempt that begins well behind it has loaded a checkpoint.
+    /// The lowest first step of an attempt that failed, where it is known: an attempt that begins at a much later step has loaded a
+    /// checkpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_step: Option<u64>,
 }

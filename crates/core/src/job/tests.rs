@@ -45,6 +45,7 @@ fn worker(index: u32) -> Slot {
 }
 
 /// A world that carries out every action in the moment it is decided.
+#[derive(Clone)]
 struct World {
     job: Job,
     observed: Observed,

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     Account, ConditionStatus, ConditionType, EventKind, EventReason, LastFailure, budget,
-    conditions, messages, messages::Fails, mutant, mutant::Mutant, pass::Pass, verdict,
+    conditions, in_place, messages, messages::Fails, mutant, mutant::Mutant, pass::Pass, verdict,
 };
 use crate::{
     diagnose::{Confidence, Depth, Retry, TransportSeen, VerdictSummary},
@@ -298,8 +298,8 @@ fn unexpected(pass: &Pass<'_>, reported: &Reported<'_>) -> Option<String> {
 /// Ends the attempt where its ranks use something else than what is required. The error is why the job
 /// fails.
 pub(super) fn enforce(pass: &mut Pass<'_>) -> Result<(), Fails> {
-    if pass.status.trainyard.barrier.is_some() {
-        // The attempt ends already, and its end is charged.
+    if pass.status.trainyard.barrier.is_some() || in_place::is_held(pass) {
+        // The attempt ends already, and its end is charged, or is once people have looked at it.
         return Ok(());
     }
     let Some(reported) = Reported::new(pass) else {

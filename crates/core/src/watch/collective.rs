@@ -129,7 +129,14 @@ pub(super) struct Behind {
     pub(super) collective: Option<MissedCollective>,
 }
 
-/// Who is behind the others of a group: fewer ranks than are ahead. `ranks` are numbers with what each began.
+/// Whether `rank` waits in a collective. `ranks` are sorted by number.
+pub(super) fn waits(ranks: &[(u32, &[Collective])], rank: u32) -> bool {
+    let place = ranks.binary_search_by_key(&rank, |(number, _)| *number);
+    let began = place.ok().and_then(|place| ranks.get(place));
+    began.is_some_and(|(_, began)| began.iter().any(|one| one.pending.is_some()))
+}
+
+/// Who is behind the others of a group: fewer ranks than are ahead. `ranks` are numbers with what each began, sorted by number.
 pub(super) fn behind(ranks: &[(u32, &[Collective])]) -> Option<Behind> {
     let mut groups: BTreeMap<&str, Vec<(u32, &Collective)>> = BTreeMap::new();
     for (rank, began) in ranks {
@@ -137,17 +144,13 @@ pub(super) fn behind(ranks: &[(u32, &[Collective])]) -> Option<Behind> {
             groups.entry(&one.group).or_default().push((*rank, one));
         }
     }
-    let waits = |rank: u32| {
-        let began = ranks.iter().find(|(number, _)| *number == rank);
-        began.is_some_and(|(_, began)| began.iter().any(|one| one.pending.is_some()))
-    };
     let mut first = None;
     for (group, members) in groups {
         let Some(mut found) = behind_in(group, &members) else {
             continue;
         };
-        if found.ranks.iter().any(|rank| !waits(*rank)) {
-            found.ranks.retain(|rank| !waits(*rank));
+        if found.ranks.iter().any(|rank| !waits(ranks, *rank)) {
+            found.ranks.retain(|rank| !waits(ranks, *rank));
             return Some(found);
         }
         first.get_or_insert(found);

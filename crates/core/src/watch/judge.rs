@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{
     Ask, Cause, Finding, Outlook, Watch,
     apart::{self, Apart, Motion, Way, apart},
-    collective::{Collective, common},
+    collective::{self, Collective, common},
     finding::{NAMED, Others},
     slow,
     stall::{self, LOOKS_APART_LEAST, LOOKS_LEAST, LOOKS_MOST, Limits, WORK_MOST, WORK_UNSEEN},
@@ -255,9 +255,8 @@ impl Watch {
         let count = ranks.len();
         ranks.truncate(NAMED);
         let waits = |rank: &u32| {
-            let mut own = began.iter().filter(|(number, _)| number == rank);
-            let pending = own.any(|(_, began)| began.iter().any(|one| one.pending.is_some()));
-            pending || stack(*rank).is_some_and(|stack| stack.in_collective)
+            collective::waits(&began, *rank)
+                || stack(*rank).is_some_and(|stack| stack.in_collective)
         };
         let others = (count > 0 && !others.is_empty() && self.ranks.len() > 1).then(|| Others {
             count: u32::try_from(others.len()).unwrap_or(u32::MAX),

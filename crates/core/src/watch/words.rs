@@ -4,6 +4,16 @@ use std::{fmt::Write, time::Duration};
 
 use super::{Cause, Finding, Others};
 
+/// The labels of findings for which a gang may restart: hangs, and a loss that stays NaN.
+pub const RESTART_LABELS: [&str; 6] = [
+    "hang_all_alike",
+    "hang_cpu_side",
+    "hang_disk_wait",
+    "hang_in_collective",
+    "hang_stopped",
+    "nan_loss",
+];
+
 impl Cause {
     /// The stable label, as the doctor uses it.
     pub fn label(&self) -> &'static str {
@@ -174,5 +184,44 @@ fn seconds(time: Duration) -> String {
         format!("{:.1} s", time.as_secs_f64())
     } else {
         format!("{} s", time.as_secs())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::progress::Figure;
+
+    /// A finding that ends no training restarts nothing, and every other one has its label in the list.
+    #[test]
+    fn restart_labels_are_those_of_hangs_and_nan() {
+        let causes = [
+            Cause::HangCpuSide { place: None },
+            Cause::HangStopped,
+            Cause::HangDiskWait { channel: None },
+            Cause::HangInCollective {
+                sequence: 1,
+                others: 2,
+            },
+            Cause::HangAllAlike { place: None },
+            Cause::NanLoss {
+                step: None,
+                norm: false,
+            },
+            Cause::LossSpike {
+                step: None,
+                loss: Figure(2.0),
+                usual: Figure(1.0),
+            },
+            Cause::Straggler { percent: None },
+            Cause::JobSlower { percent: 150 },
+        ];
+        let mut restarts: Vec<&str> = causes
+            .iter()
+            .filter(|cause| cause.is_hang() || matches!(cause, Cause::NanLoss { .. }))
+            .map(Cause::label)
+            .collect();
+        restarts.sort_unstable();
+        assert_eq!(restarts, RESTART_LABELS);
     }
 }

@@ -102,6 +102,17 @@ fn each_no_has_its_sentence() {
             Some("the pod of the leader was lost"),
         ),
         (
+            // No attempt follows this one.
+            FailureFacts {
+                before: Some(FailurePlace {
+                    attempt: u32::MAX,
+                    ..facts().place
+                }),
+                ..facts()
+            },
+            None,
+        ),
+        (
             FailureFacts {
                 template_changed: true,
                 ..facts()

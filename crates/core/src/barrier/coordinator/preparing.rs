@@ -49,8 +49,8 @@ impl Coordinator {
         if (complete && step.waiting.is_empty()) || enough {
             return self.go(attempt, roster, step);
         }
-        let digest = if complete { roster.digest() } else { 0 };
-        let since = self.timed_since(Fence::new(attempt, Stage::Prepare), digest, now);
+        let since = self.timed_since(Fence::new(attempt, Stage::Prepare), roster.digest(), now);
+        step.incomplete_for = (!complete).then(|| now.saturating_sub(since));
         let deadline = since + self.limits.ready_within;
         if complete && now >= deadline && !mutant::is(Mutant::WaitsForLostMembers) {
             return self.lose_unready(barrier, seen, &roster, spent, step);

@@ -459,8 +459,13 @@ fn what_is_left_of_a_gang_is_held() {
     assert_eq!(command(&gang.step(1)), Some(hold));
     assert_eq!(command(&gang.step(2)), None, "sent once");
     gang.wish = Wish::Suspend;
+    let over = Command::Hold {
+        attempt: 1,
+        within: Duration::ZERO,
+    };
+    assert_eq!(command(&gang.step(3)), Some(over), "nobody looks any more");
     gang.hold = None;
-    assert_eq!(command(&gang.step(3)), None);
+    assert_eq!(command(&gang.step(4)), None);
 }
 
 /// A lost member that the leader reaches is stopped before its pod is deleted by force.

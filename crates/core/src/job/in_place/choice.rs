@@ -67,7 +67,7 @@ pub(in crate::job) fn program_ended(pass: &Pass<'_>, pod: &ObservedPod) -> bool 
 /// Why pods have no supervisor.
 pub(super) fn unsupervised(observed: &Observed) -> &str {
     match &observed.gang {
-        SeenGang::Unused => "this operator does not supervise gangs",
+        SeenGang::Unused => "no supervisors are used here",
         SeenGang::Unable(why) => why,
         SeenGang::Here(_) => "the job has no pods",
     }

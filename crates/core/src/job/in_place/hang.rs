@@ -6,19 +6,11 @@ use crate::{
     diagnose::{self, Confidence, Depth, Retry, Rules, VerdictSummary},
     job::{Observed, SeenGang, verdict::NAN_LOSS},
     spec::{Job, OnNan, WatchMode},
+    watch::RESTART_LABELS,
 };
 
 /// Characters of the sentence that are kept; the status is written to the API server.
 const MAX_CHARS: usize = 400;
-/// The labels of the watch for which a gang restarts. The report comes from a pod of the user: no other label is stored or shown.
-const LABELS: [&str; 6] = [
-    "hang_all_alike",
-    "hang_cpu_side",
-    "hang_disk_wait",
-    "hang_in_collective",
-    "hang_stopped",
-    NAN_LOSS,
-];
 
 /// What is observed, with the hang as the doctor's verdict; nothing where there is none. Its log shows nothing of it, so what else was concluded
 /// about the attempt does not count.
@@ -40,7 +32,8 @@ pub(in crate::job) fn with_hang(job: &Job, observed: &Observed) -> Option<Observ
 /// Whether the job is to be restarted for what was found.
 pub(super) fn acts_on(job: &Job, hang: &HangReport) -> bool {
     let is_member = hang.slot.index < job.role_replicas(hang.slot.role);
-    if !is_member || !LABELS.contains(&hang.label.as_str()) {
+    // The report comes from a pod of the user: no other label is stored or shown.
+    if !is_member || !RESTART_LABELS.contains(&hang.label.as_str()) {
         return false;
     }
     if hang.label == NAN_LOSS {

@@ -5,55 +5,83 @@
 //!
 //! Invariants:
 //! - An attempt is held once: what is stored of a hold stays until the attempt ends.
-//! - Nothing is held longer than the setting says. A failure of something other than a program, an eviction, a restart that is asked for
-//!   and another number of pods are not held, and end a hold; so do suspension, deletion, success and the deadline of the job.
+//! - Nothing is held longer than the setting says. An eviction, a restart that is asked for and another number of pods end a hold; so do
+//!   suspension, deletion, success and the deadline of the job.
+//! - Only a failure of a program is held. It is stored, and it is the one that is handled when the hold is over: a pod that is deleted and a
+//!   node that is lost meanwhile neither end the hold nor hide what the attempt failed for. Their pods are replaced with the restart.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 
 use crate::{
+    barrier::RestartWay,
     job::{
-        Cause, EventKind, EventReason, Hold, Seating, SeenGang, cause::Failure, pass::Pass,
+        Cause, EventKind, EventReason, HeldFailure, Hold, Seating, SeenGang,
+        cause::Failure,
+        pass::Pass,
+        restart::{self, Response},
         status::time_words,
     },
     mutant::{self, Mutant},
     reason::Reason,
-    resources::Resources,
+    resources::{Resources, is_accelerator},
     spec::Job,
 };
 
 /// Characters of the reason that are kept, at most.
 const MAX_WHY: usize = 256;
+/// Devices that are whole GPUs.
+const GPUS: [&str; 2] = ["amd.com/gpu", "nvidia.com/gpu"];
 
-/// Whether the gang is held now, so that nothing else is decided about it. `failure` is the one that would be handled, where one is seen.
-pub(in crate::job) fn holds(pass: &mut Pass<'_>, failure: Option<&Failure>) -> bool {
+/// What a hold leaves to be decided about the gang.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::job) enum Held {
+    /// Nothing: the gang is held now.
+    Now,
+    /// The failure is to be handled, where there is one.
+    Not(Option<Failure>),
+}
+
+/// Whether the gang is held now, and which failure is to be handled otherwise. `seen` is the one that explains what is seen.
+pub(in crate::job) fn hold(pass: &mut Pass<'_>, seen: Option<&Failure>) -> Held {
     let attempt = pass.status.trainyard.attempt;
     pass.status
         .trainyard
         .hold
         .take_if(|hold| hold.attempt != attempt);
-    match (pass.status.trainyard.hold.clone(), failure) {
-        (None, None) => false,
-        (None, Some(failure)) => begin(pass, failure),
-        (Some(hold), _) if !hold.ended => {
-            let until = lasts_until(pass, &hold);
-            if let Some(until) = until {
-                report(pass, &hold, until);
-            } else {
-                end(pass, hold, failure.is_some());
-            }
-            until.is_some()
-        }
-        (Some(hold), failure) => {
-            // It is over already; what it was for is seen again only now.
-            if failure.is_some() {
-                pass.failed_at = Some(hold.since);
-                pass.status.trainyard.hold = None;
-            }
-            false
-        }
+    let Some(hold) = pass.status.trainyard.hold.clone() else {
+        return match seen {
+            Some(failure) if begin(pass, failure) => Held::Now,
+            seen => Held::Not(seen.cloned()),
+        };
+    };
+    if !hold.ended
+        && let Some(until) = lasts_until(pass, &hold)
+    {
+        report(pass, &hold, until);
+        return Held::Now;
     }
+    // An earlier version stored no failure: then it is handled once it is seen again.
+    let failure = held_failure(pass, &hold).or_else(|| seen.cloned());
+    if !hold.ended {
+        end(pass, hold, failure.is_some());
+    } else if failure.is_some() {
+        pass.failed_at = Some(hold.since);
+        pass.status.trainyard.hold = None;
+    }
+    Held::Not(failure)
+}
+
+/// The failure that `hold` began with, unless the job is meanwhile one that ignores it.
+fn held_failure(pass: &Pass<'_>, hold: &Hold) -> Option<Failure> {
+    let HeldFailure { slot, cause } = hold.failure?;
+    let failure = Failure {
+        slot,
+        cause,
+        at: None,
+    };
+    (restart::response(pass.job, &failure) != Response::Bear).then_some(failure)
 }
 
 /// Whether what was decided about the gang is that it is held.
@@ -63,27 +91,40 @@ pub(in crate::job) fn is_held(pass: &Pass<'_>) -> bool {
     hold.is_some_and(|hold| hold.attempt == record.attempt && !hold.ended)
 }
 
-/// For how long members keep their containers, as far as it is stored.
+/// For how long members keep their containers, as far as it is stored: not at all once the hold is over, so that the containers of a job
+/// that fails then end by themselves and their logs are kept.
 pub(super) fn order(pass: &Pass<'_>) -> Option<Duration> {
     let record = &pass.observed.status.trainyard;
     let hold = record.hold.as_ref()?;
-    let within = pass.job.settings.hold_on_failure.filter(|_| !hold.ended);
+    let lasts = !hold.ended && lasts_until(pass, hold).is_some();
+    let within = pass.job.settings.hold_on_failure.filter(|_| lasts);
     (hold.attempt == record.attempt && !mutant::is(Mutant::HoldsWithoutOrder))
         .then(|| within.unwrap_or_default())
 }
 
 /// What a failure that is not held loses, for the event of the restart; nothing where nobody asked for a hold or one has been.
-pub(in crate::job) fn lost_words(pass: &Pass<'_>, failure: &Failure) -> String {
+pub(in crate::job) fn lost_words(
+    pass: &Pass<'_>,
+    failure: &Failure,
+    way: Option<&RestartWay>,
+) -> String {
     if pass.job.settings.hold_on_failure.is_none() || pass.failed_at.is_some() {
         return String::new();
     }
     let Some(why) = obstacle(pass, failure) else {
         return String::new();
     };
-    format!(
-        " Nothing is held for inspection, because {why}: processes and files of the pods are lost, the end of the log of `{}` is kept.",
-        pass.job.pod_name(failure.slot)
-    )
+    let lost = match way {
+        Some(RestartWay::InPlace) => match super::choice::lost_slots(pass).len() {
+            0 => "the processes of all pods".to_owned(),
+            1 => "the processes of all pods and the files of the pod that is replaced".to_owned(),
+            count => format!(
+                "the processes of all pods and the files of the {count} pods that are replaced"
+            ),
+        },
+        Some(RestartWay::NewPods(_)) | None => "processes and files of all pods".to_owned(),
+    };
+    format!(" Nothing is held for inspection, because {why}: {lost} are lost.")
 }
 
 fn begin(pass: &mut Pass<'_>, failure: &Failure) -> bool {
@@ -99,6 +140,10 @@ fn begin(pass: &mut Pass<'_>, failure: &Failure) -> bool {
         attempt: pass.status.trainyard.attempt,
         since: pass.stamp,
         why: why.chars().take(MAX_WHY).collect(),
+        failure: Some(HeldFailure {
+            slot: failure.slot,
+            cause: failure.cause,
+        }),
         ended: false,
     };
     let Some(until) = lasts_until(pass, &hold) else {
@@ -171,22 +216,28 @@ fn end(pass: &mut Pass<'_>, mut hold: Hold, handled: bool) {
     pass.status.trainyard.hold = (!handled).then_some(hold);
 }
 
-/// `4 pods with 8 GPUs`.
+/// `4 pods with 8 GPUs`; other devices than whole GPUs are `accelerators`.
 fn held(job: &Job) -> String {
     let plural = |count: u64, noun: &str| match count {
         1 => format!("1 {noun}"),
         count => format!("{count} {noun}s"),
     };
-    let mut devices: u64 = 0;
+    let (mut devices, mut noun) = (0_u64, "GPU");
     for role in job.roles.values() {
         let spec = role.template.spec.as_ref();
-        let of_pod = spec.map_or(0, |spec| Resources::of_pod(spec).accelerators());
-        let of_pod = u64::try_from(of_pod).unwrap_or(0);
-        devices = devices.saturating_add(of_pod.saturating_mul(u64::from(role.replicas)));
+        let of_pod = spec.map(Resources::of_pod).unwrap_or_default();
+        for (name, amount) in of_pod.iter().filter(|(name, _)| is_accelerator(name)) {
+            let amount = u64::try_from(amount).unwrap_or(0);
+            let amount = amount.saturating_mul(u64::from(role.replicas));
+            devices = devices.saturating_add(amount);
+            if amount > 0 && !GPUS.contains(&name) {
+                noun = "accelerator";
+            }
+        }
     }
     let pods = plural(u64::from(job.total_replicas()), "pod");
     match devices {
         0 => pods,
-        devices => format!("{pods} with {}", plural(devices, "GPU")),
+        devices => format!("{pods} with {}", plural(devices, noun)),
     }
 }

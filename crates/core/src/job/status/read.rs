@@ -213,9 +213,15 @@ fn read_record(stored: &Map<String, Value>) -> Result<JobRecord, Unreadable> {
     if last_restart.is_some_and(|it| !reads::<LastRestart>(it)) {
         fields.remove("lastRestart");
     }
-    let hold = fields.get("hold");
-    if hold.is_some_and(|it| !reads::<Hold>(it)) {
-        fields.remove("hold");
+    if let Some(hold) = fields.get_mut("hold")
+        && !reads::<Hold>(hold)
+    {
+        if let Some(hold) = hold.as_object_mut() {
+            hold.remove("failure");
+        }
+        if !reads::<Hold>(hold) {
+            fields.remove("hold");
+        }
     }
     let failed_by = fields.get("failedBy");
     if failed_by.is_some_and(|it| !reads::<FailedBy>(it)) {

@@ -132,6 +132,32 @@ fn unknown_content_is_kept() {
 }
 
 #[test]
+fn hold_is_read_without_what_is_unknown_of_its_failure() {
+    let cause = json!({"kind": "exited", "code": 1, "outOfMemory": false});
+    let cases = [
+        (
+            json!({"slot": {"role": "Worker", "index": 1}, "cause": cause}),
+            true,
+        ),
+        (
+            json!({"slot": {"role": "Worker", "index": 1}, "cause": {"kind": "unplugged"}}),
+            false,
+        ),
+        (json!("power"), false),
+        (Value::Null, false),
+    ];
+    for (failure, known) in cases {
+        let mut stored = full();
+        let hold = json!({"attempt": 3, "since": "2027-01-15T08:02:10Z", "why": "it ended", "failure": failure});
+        put(&mut stored, "/trainyard/hold", hold);
+        let status = read(&stored).unwrap();
+        assert_eq!(written(&status), stored);
+        let hold = status.trainyard.hold.unwrap();
+        assert_eq!((hold.failure.is_some(), hold.ended), (known, false));
+    }
+}
+
+#[test]
 fn garbage_is_refused_with_its_field() {
     let cases: &[(&str, Value, &str)] = &[
         ("/conditions", json!("none"), "status.conditions"),

@@ -12,10 +12,10 @@ use super::{
 use crate::{
     job::SharedInputs,
     launch::{
-        AgentIdentity, Cluster, Keys, LaunchedPod, NetworkPolicyMode, Object, Plan, shared,
+        AgentIdentity, Cluster, Keys, LaunchedPod, NetworkPolicyMode, Object, Plan, agent, shared,
         supervise::{
-            GangServer, SuperviseSettings, SupervisedRanks, audience, audience_job, leading_slot,
-            obstacle,
+            GangServer, SuperviseSettings, SupervisedRanks, WORDS, audience, audience_job,
+            leading_slot, obstacle,
         },
     },
     spec::{Compat, Framework, Job, Kind, OnNan, RestartScope, Role, Slot, Supervise, annotation},
@@ -381,4 +381,10 @@ fn audiences_are_read_as_they_are_made() {
     ] {
         assert_eq!(audience_job(bad), None, "{bad}");
     }
+}
+
+#[test]
+fn supervisor_is_the_program_of_the_agent_volume() {
+    let program = format!("{}/{}", agent::FOLDER, agent::PROGRAM);
+    assert_eq!(WORDS, [program.as_str(), "supervise"]);
 }

@@ -26,6 +26,23 @@ impl Gang {
     }
 }
 
+/// Both workers use sockets in a job that requires InfiniBand.
+pub(super) fn use_another_transport(gang: &mut Gang) {
+    let required = RequiredTransport::parse_list("NET/IB").unwrap();
+    gang.world.job.settings.require_transport = required;
+    let ranks = (0..2).map(|rank| TransportSeen {
+        rank: Some(rank),
+        host: Some(format!("j-worker-{rank}")),
+        source: format!("j-worker-{rank}/pytorch"),
+        world: Some(2),
+        transports: ["NET/Socket".to_owned()].into(),
+    });
+    gang.world.observed.transports = Some(ReportedTransports {
+        attempt: 1,
+        ranks: ranks.collect(),
+    });
+}
+
 #[test]
 fn beginning_in_place_outlives_the_condition() {
     let mut gang = Gang::of_three();
@@ -64,21 +81,7 @@ fn restart_in_place_is_charged_once() {
             gang.world.observed.status.trainyard.gang = GangPhase::Whole;
             gang.world.observed.seating = Seating::Evicted("for `b`".to_owned());
         }),
-        ("another transport", |gang| {
-            let required = RequiredTransport::parse_list("NET/IB").unwrap();
-            gang.world.job.settings.require_transport = required;
-            let ranks = (0..2).map(|rank| TransportSeen {
-                rank: Some(rank),
-                host: Some(format!("j-worker-{rank}")),
-                source: format!("j-worker-{rank}/pytorch"),
-                world: Some(2),
-                transports: ["NET/Socket".to_owned()].into(),
-            });
-            gang.world.observed.transports = Some(ReportedTransports {
-                attempt: 1,
-                ranks: ranks.collect(),
-            });
-        }),
+        ("another transport", use_another_transport),
     ];
     for (name, change) in cases {
         // Alone, each ends the attempt and is charged.

@@ -9,6 +9,23 @@ use super::*;
 use crate::job::in_place;
 
 const HALF_HOUR: Duration = Duration::from_mins(30);
+/// Ended programs leave their containers.
+const AT_ONCE: Command = Command::Hold {
+    attempt: 1,
+    within: Duration::ZERO,
+};
+
+fn delete_worker(gang: &mut Gang) {
+    let now = at(gang.world.now);
+    gang.world.pod(worker(0)).deleted_at = Some(now);
+}
+
+/// That of worker 1.
+fn lose_node(gang: &mut Gang) {
+    let node = gang.world.pod(worker(1)).node.clone().unwrap();
+    let nodes = &mut gang.world.observed.nodes;
+    nodes.insert(node, NodeHealth::Deleted);
+}
 
 fn held_gang() -> Gang {
     let mut gang = Gang::of_three();
@@ -17,10 +34,10 @@ fn held_gang() -> Gang {
 }
 
 /// Devices of the training container of every worker.
-fn with_gpus(gang: &mut Gang, count: u32) {
+fn with_devices(gang: &mut Gang, resource: &str, count: u32) {
     let role = gang.world.job.roles.get_mut(&Role::Worker).unwrap();
     let spec = role.template.spec.get_or_insert_default();
-    let limits = [("nvidia.com/gpu".to_owned(), Quantity(count.to_string()))];
+    let limits = [(resource.to_owned(), Quantity(count.to_string()))];
     spec.containers = vec![Container {
         name: "pytorch".to_owned(),
         resources: Some(ResourceRequirements {
@@ -40,7 +57,7 @@ fn messages(decision: &Decision, reason: &str) -> Vec<String> {
 #[test]
 fn broken_gang_is_kept_and_restarts_later() {
     let mut gang = held_gang();
-    with_gpus(&mut gang, 4);
+    with_devices(&mut gang, "nvidia.com/gpu", 4);
     // The pods were made from this template.
     let digest = in_place::template_digest(&gang.world.job);
     gang.world.observed.status.trainyard.pod_template = Some(digest);
@@ -97,7 +114,7 @@ fn broken_gang_is_kept_and_restarts_later() {
 fn what_ends_a_hold() {
     type Change = fn(&mut Gang);
     // Name, attempt afterwards, whether it restarts in place, what is charged, the change.
-    let cases: [(&str, u32, bool, u32, Change); 8] = [
+    let cases: [(&str, u32, bool, u32, Change); 10] = [
         ("annotation removed", 1, true, 1, |gang| {
             gang.world.job.settings.hold_on_failure = None;
         }),
@@ -120,9 +137,12 @@ fn what_ends_a_hold() {
         ("evicted", 1, true, 1, |gang| {
             gang.world.observed.seating = Seating::Evicted("for `default/urgent`".to_owned());
         }),
-        ("no supervisors", 1, false, 0, |gang| {
+        ("no supervisors", 2, false, 1, |gang| {
             gang.world.observed.gang = SeenGang::Unused;
         }),
+        // What is lost meanwhile does not end it.
+        ("pod deleted", 1, false, 0, delete_worker),
+        ("node lost", 1, false, 0, lose_node),
     ];
     for (name, attempt, in_place, charged, change) in cases {
         let mut gang = held_gang();
@@ -134,10 +154,98 @@ fn what_ends_a_hold() {
         gang.pass();
         let record = gang.record();
         let held = record.hold.as_ref().is_some_and(|hold| !hold.ended);
-        assert!(!held, "{name}: {:?}", record.hold);
+        let lasts = ["pod deleted", "node lost"].contains(&name);
+        assert_eq!(held, lasts, "{name}: {:?}", record.hold);
         assert_eq!(record.attempt, attempt, "{name}");
         assert_eq!(record.barrier.is_some(), in_place, "{name}");
-        assert_eq!(record.spent.user, charged, "{name}");
+        let want = Spent {
+            user: charged,
+            ..Spent::default()
+        };
+        assert_eq!(record.spent, want, "{name}");
+        if ["suspended", "deadline"].contains(&name) {
+            assert_eq!(gang.command(), Some(AT_ONCE), "{name}");
+        }
+    }
+}
+
+/// What the attempt failed for is charged, and not what happened while people looked at it.
+#[test]
+fn held_failure_is_charged_whatever_is_lost_meanwhile() {
+    type Change = fn(&mut Gang);
+    let cases: [(&str, Slot, Change); 4] = [
+        ("a pod is deleted", worker(0), delete_worker),
+        ("a node is lost", worker(1), lose_node),
+        ("a pod is gone", worker(0), |gang| {
+            let pods = &mut gang.world.observed.pods;
+            pods.retain(|pod| pod.slot != worker(0));
+        }),
+        ("the pod of the program is gone", worker(1), |gang| {
+            let pods = &mut gang.world.observed.pods;
+            pods.retain(|pod| pod.slot != worker(1));
+        }),
+    ];
+    for (name, lost, change) in cases {
+        let mut gang = held_gang();
+        gang.ends(worker(1), 1);
+        gang.pass();
+        gang.pass();
+        change(&mut gang);
+        gang.pass();
+        assert_eq!(gang.record().spent, Spent::default(), "{name}");
+        gang.world.now += 1_800;
+        let decision = gang.pass();
+        let record = gang.record();
+        let want = Spent {
+            user: 1,
+            ..Spent::default()
+        };
+        assert_eq!(record.spent, want, "{name}");
+        let failure = record.last_failure.as_ref().unwrap();
+        assert_eq!(failure.pod, "j-worker-1", "{name}");
+        let barrier = record.barrier.as_ref();
+        let barrier = barrier.unwrap_or_else(|| panic!("{name}: {:?}", decision.events));
+        assert_eq!(barrier.lost.iter().collect::<Vec<_>>(), [lost], "{name}");
+    }
+}
+
+#[test]
+fn transport_of_a_held_gang_ends_nothing() {
+    let mut gang = held_gang();
+    gang.ends(worker(1), 1);
+    gang.pass();
+    answers::use_another_transport(&mut gang);
+    let decision = gang.pass();
+    assert_eq!(decision.reasons[0].code(), Code::HeldOnFailure);
+    assert_eq!(
+        (gang.record().attempt, gang.record().spent),
+        (1, Spent::default())
+    );
+}
+
+#[test]
+fn what_a_hold_keeps_is_named() {
+    let cases = [
+        ("nvidia.com/gpu", 1, "It holds 3 pods with 2 GPUs for"),
+        ("amd.com/gpu", 4, "It holds 3 pods with 8 GPUs for"),
+        (
+            "google.com/tpu",
+            4,
+            "It holds 3 pods with 8 accelerators for",
+        ),
+        (
+            "nvidia.com/mig-1g.5gb",
+            1,
+            "It holds 3 pods with 2 accelerators for",
+        ),
+        ("cpu", 4, "It holds 3 pods for"),
+    ];
+    for (resource, count, words) in cases {
+        let mut gang = held_gang();
+        with_devices(&mut gang, resource, count);
+        gang.ends(worker(1), 1);
+        let event = messages(&gang.pass(), "HeldOnFailure").remove(0);
+        assert!(event.contains(words), "{words}: {event}");
     }
 }
 
@@ -178,18 +286,42 @@ fn failure_that_ends_the_job_is_held_first() {
     gang.ends(worker(1), 3);
     gang.pass();
     assert!(!gang.holds(ConditionType::Failed));
+    let mut asked = gang.clone();
     gang.world.now += 1_800;
     gang.pass();
     assert!(gang.holds(ConditionType::Failed));
     assert_eq!(gang.record().hold, None);
+    assert_eq!(gang.command(), Some(AT_ONCE), "their logs are kept");
+    asked.world.job.settings.restart = Some("now".to_owned());
+    asked.pass();
+    assert!(asked.holds(ConditionType::Failed));
+    assert_eq!(asked.command(), Some(AT_ONCE), "before the time is over");
 }
 
-/// Another operator knows of the hold only what is stored.
+/// Another operator knows of the hold only what is stored, and that is enough.
+#[test]
+fn another_operator_handles_the_held_failure() {
+    let mut gang = held_gang();
+    gang.ends(worker(1), 1);
+    gang.pass();
+    gang.seen().coordinator = Coordinator::new("job".to_owned(), Limits::default());
+    let decision = gang.pass();
+    assert_eq!(decision.reasons[0].code(), Code::HeldOnFailure);
+    gang.world.now += 1_800;
+    gang.pass();
+    assert_eq!(gang.record().spent.user, 1);
+    assert!(gang.record().barrier.is_some());
+    assert_eq!(gang.record().hold, None);
+}
+
+/// An earlier version stored no failure: it is handled once it is seen again, and not held again.
 #[test]
 fn hold_survives_the_operator_and_is_not_repeated() {
     let mut gang = held_gang();
     gang.ends(worker(1), 1);
     gang.pass();
+    let hold = &mut gang.world.observed.status.trainyard.hold;
+    hold.as_mut().unwrap().failure = None;
     let ended = gang.summary.clone();
     gang.seen().coordinator = Coordinator::new("job".to_owned(), Limits::default());
     let decision = gang.pass();
@@ -217,7 +349,7 @@ fn what_is_not_held_says_what_is_lost() {
         ("the pod did not fail by itself", |gang| {
             gang.world.observed.pods.remove(0);
         }),
-        ("(this operator does not supervise gangs)", |gang| {
+        ("(no supervisors are used here)", |gang| {
             gang.world.observed.gang = SeenGang::Unused;
             gang.world.pod(worker(1)).phase = PodPhase::Failed;
         }),
@@ -234,8 +366,18 @@ fn what_is_not_held_says_what_is_lost() {
         let event = &messages(&decision, "Restarting")[0];
         assert!(event.contains("Nothing is held for inspection"), "{event}");
         assert!(event.contains(words), "{words}: {event}");
-        assert!(event.contains("are lost"), "{event}");
+        let lost = ": processes and files of all pods are lost.";
+        assert!(event.ends_with(lost), "{event}");
     }
+    // Kept pods keep their files.
+    let mut gang = held_gang();
+    gang.world.observed.pods.retain(|pod| pod.slot != worker(1));
+    let event = messages(&gang.pass(), "Restarting").remove(0);
+    let lost = "the processes of all pods and the files of the pod that is replaced are lost.";
+    assert!(
+        gang.record().barrier.is_some() && event.ends_with(lost),
+        "{event}"
+    );
     // Nobody asked for a hold.
     let mut gang = Gang::of_three();
     gang.world.observed.pods.remove(0);
