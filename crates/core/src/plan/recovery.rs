@@ -355,7 +355,8 @@ mod tests {
             let daly = daly_interval(write, between);
             assert!((best / daly - 1.0).abs() < 0.1, "{best} {daly}");
             let at = |interval| expected_ettr(write, between, 300.0, interval);
-            assert!(at(best) >= at(daly));
+            // The optimum is flat: the formula comes within the last digits of it.
+            assert!(at(best) >= at(daly) - 1e-9);
         }
     }
 }
