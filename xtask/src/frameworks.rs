@@ -205,7 +205,7 @@ const FRAMEWORKS: &[Framework] = &[
         bases: &["pytorch"],
         module: "maturin",
         need: Need::Nothing,
-        took: 10,
+        took: 45,
         steps: 0,
         trials: &[],
     },

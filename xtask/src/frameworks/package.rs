@@ -39,12 +39,15 @@ pub(super) fn run(binary: &Path) -> Result<(usize, Vec<String>), Failure> {
     let packages = install(&environment, &folder, &[])?;
     let began = Instant::now();
     let mut wrong = Vec::new();
-    match test(&environment, &packages, &folder)? {
-        None => report::progress(&format!(
-            "crates/python/tests: {}",
-            report::seconds(began.elapsed())
-        )),
-        Some(complaint) => wrong.push(complaint),
+    for tests in test_files()? {
+        let began = Instant::now();
+        match test(&environment, &packages, &folder, &tests)? {
+            None => report::progress(&format!(
+                "crates/python/tests/{tests}: {}",
+                report::seconds(began.elapsed())
+            )),
+            Some(complaint) => wrong.push(complaint),
+        }
     }
     let mut ran = 0;
     for fault in [None, Some(TRIAL.fault)] {
@@ -102,15 +105,41 @@ fn install(environment: &Path, folder: &Path, more: &[&str]) -> Result<PathBuf, 
     Ok(packages)
 }
 
-/// Runs the tests of the package; what is wrong, with the last lines.
-fn test(environment: &Path, packages: &Path, folder: &Path) -> Result<Option<String>, Failure> {
-    let output = folder.join("tests.log");
+/// The files with tests, by name.
+fn test_files() -> Result<Vec<String>, Failure> {
+    let folder = step::root().join("crates/python/tests");
+    let entries = fs::read_dir(&folder).map_err(cannot("list", &folder))?;
+    let mut names: Vec<String> = entries
+        .filter_map(Result::ok)
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .filter(|name| {
+            name.starts_with("test_") && Path::new(name).extension().is_some_and(|end| end == "py")
+        })
+        .collect();
+    names.sort();
+    if names.is_empty() {
+        return Err(Failure::Failed(format!(
+            "`{}` has no tests",
+            folder.display()
+        )));
+    }
+    Ok(names)
+}
+
+/// Runs the tests of one file; what is wrong, with the last lines.
+fn test(
+    environment: &Path,
+    packages: &Path,
+    folder: &Path,
+    tests: &str,
+) -> Result<Option<String>, Failure> {
+    let output = folder.join(format!("{tests}.log"));
     let log = File::create(&output).map_err(cannot("make", &output))?;
     let scratch = Scratch::new()?;
     let mut command = Command::new(environment.join("bin/python"));
     command
         .args(["-m", "unittest", "discover", "--start-directory"])
-        .arg("crates/python/tests")
+        .args(["crates/python/tests", "--pattern", tests])
         .current_dir(step::root())
         .env("PYTHONPATH", packages)
         // Nothing is written into the tree.
@@ -128,7 +157,7 @@ fn test(environment: &Path, packages: &Path, folder: &Path) -> Result<Option<Str
     let lines: Vec<&str> = text.lines().collect();
     let last = lines.get(lines.len().saturating_sub(SHOWN_LINES)..);
     Ok(Some(format!(
-        "crates/python/tests {complaint}\n{}\n",
+        "crates/python/tests/{tests} {complaint}\n{}\n",
         last.unwrap_or_default().join("\n")
     )))
 }

@@ -4,6 +4,23 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import final
 
+__all__ = [
+    "Abandoned",
+    "Arena",
+    "Attempt",
+    "Checkpoint",
+    "CheckpointError",
+    "Damaged",
+    "Fenced",
+    "Layout",
+    "NoRoom",
+    "NotFound",
+    "Save",
+    "Session",
+    "Store",
+    "owner",
+]
+
 class CheckpointError(Exception): ...
 class Fenced(CheckpointError): ...
 class NotFound(CheckpointError): ...

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import collections
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -114,7 +113,3 @@ def tensors(node: Any) -> list[str]:
             else:
                 open_nodes.extend(one.values())
     return found
-
-
-def bytes_of(shape: tuple[int, ...], item: int) -> int:
-    return math.prod(shape) * item
