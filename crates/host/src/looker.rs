@@ -251,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_asked_once_survives_a_request_that_is_left_out() {
+    fn asked_once_survives_a_request_that_is_left_out() {
         let (requests, to_do) = sync_channel(1);
         let mut looker = Looker {
             requests,

@@ -37,7 +37,6 @@ pub(super) fn run(binary: &Path) -> Result<(usize, Vec<String>), Failure> {
     // Beside what is built, since the scratch folder of a run goes with the run.
     let folder = step::root().join("target/python-package");
     let packages = install(&environment, &folder, &[])?;
-    let began = Instant::now();
     let mut wrong = Vec::new();
     for tests in test_files()? {
         let began = Instant::now();
