@@ -240,7 +240,7 @@ impl Operator {
             }
         }
         self.keep_gang(key, uid, &decision);
-        self.renew_trust(key, &job, &observed).await;
+        let trust = self.renew_trust(key, &job, &observed).await;
         for event in &decision.events {
             info!(job = %key, reason = event.reason, sentence = event.message, "Event");
             self.emit_event(key, uid, attempt, event);
@@ -285,7 +285,7 @@ impl Operator {
             let wait = at.duration_since(now) + jiff::SignedDuration::from_millis(1);
             tokio::time::Instant::now() + Duration::try_from(wait).unwrap_or_default()
         });
-        let waits = [wake, delayed_until, listens];
+        let waits = [wake, delayed_until, listens, trust];
         Ok(asked.into_iter().chain(waits.into_iter().flatten()).min())
     }
 

@@ -61,10 +61,23 @@ const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
 /// Serves leaders until the process ends.
 pub(crate) async fn serve(listener: TcpListener, tls: TlsAcceptor, operator: Operator) {
-    serve_in(SIZE, listener, tls, operator).await;
+    let bounds = Bounds {
+        size: SIZE,
+        silent_after: Limits::default().silent_after,
+    };
+    serve_in(bounds, listener, tls, operator).await;
 }
 
-async fn serve_in(size: Size, listener: TcpListener, tls: TlsAcceptor, operator: Operator) {
+/// What a port bears.
+#[derive(Clone, Copy, Debug)]
+struct Bounds {
+    size: Size,
+    /// A leader that neither sends nor reads for this long is closed.
+    silent_after: Duration,
+}
+
+async fn serve_in(bounds: Bounds, listener: TcpListener, tls: TlsAcceptor, operator: Operator) {
+    let Bounds { size, silent_after } = bounds;
     let traffic = operator.metrics().traffic();
     let room = Room::new(size, NAME, traffic.clone());
     let mut full = false;
@@ -105,6 +118,7 @@ async fn serve_in(size: Size, listener: TcpListener, tls: TlsAcceptor, operator:
             operator: operator.clone(),
             traffic: traffic.clone(),
             place,
+            silent_after,
         };
         tokio::spawn(connection.run(stream, tls.clone()));
         // A flood of connections is taken one by one: between two of them, all others get on.
@@ -133,6 +147,7 @@ struct Connection {
     operator: Operator,
     traffic: Traffic,
     place: Place,
+    silent_after: Duration,
 }
 
 impl Connection {
@@ -192,7 +207,7 @@ impl Connection {
         let job = connected.job.clone();
         let end = tokio::select! {
             end = self.receive(&mut reader, &key, link, &job) => end,
-            end = send(&mut writer, &outbox) => end,
+            end = send(&mut writer, &outbox, self.silent_after) => end,
             () = connected.closed() => End::Closed("replaced"),
             _ = leads.wait_for(|leads| !*leads) => End::Closed("not_leading"),
         };
@@ -261,11 +276,10 @@ impl Connection {
         link: u64,
         job: &str,
     ) -> End {
-        let silent_after = Limits::default().silent_after;
         let mut paid = Instant::now();
         loop {
             let read = frame::read(reader, &self.place, frame::SUMMARY, frame::MESSAGE_BYTES);
-            let content = match timeout(silent_after, read).await {
+            let content = match timeout(self.silent_after, read).await {
                 Ok(Ok(content)) => content,
                 Ok(Err(error)) => return error.into(),
                 Err(_) => return End::Closed("silent"),
@@ -297,8 +311,11 @@ impl Connection {
 }
 
 /// Sends what is put into `outbox` until the connection ends.
-async fn send(writer: &mut (impl AsyncWrite + Unpin), outbox: &Outbox) -> End {
-    let silent_after = Limits::default().silent_after;
+async fn send(
+    writer: &mut (impl AsyncWrite + Unpin),
+    outbox: &Outbox,
+    silent_after: Duration,
+) -> End {
     loop {
         let message = outbox.next().await;
         let content = match message.encode() {

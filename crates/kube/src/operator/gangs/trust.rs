@@ -4,7 +4,10 @@
 //! supervisor reads the file for each connection. A renewed authority has the one before beside it, so nothing breaks meanwhile but
 //! connections that are made again before the kubelet has come by.
 
+use std::time::Duration;
+
 use serde_json::json;
+use tokio::time::Instant;
 use tracing::{debug, warn};
 use trainyard_core::{
     job::{Observed, PodPhase, SeenGang},
@@ -14,6 +17,9 @@ use trainyard_core::{
 
 use super::Operator;
 use crate::{key::JobKey, path::object_path, pod::authority_hash, view::PodView};
+
+/// How soon a write that failed is tried again: well before the authority of before has run out.
+const AGAIN: Duration = Duration::from_secs(30);
 
 /// The authority for which all gangs were processed last.
 #[derive(Debug)]
@@ -51,25 +57,24 @@ impl Operator {
         self.gangs.served.get()?.certificate.authority()
     }
 
-    /// Writes the authority to the pod that leads, where that one was created with another.
-    pub(crate) async fn renew_trust(&self, key: &JobKey, job: &Job, observed: &Observed) {
+    /// Writes the authority to the pod that leads, where that one was created with another. Where that fails, the result is when to try again:
+    /// nothing else would happen to a job that trains.
+    pub(crate) async fn renew_trust(
+        &self,
+        key: &JobKey,
+        job: &Job,
+        observed: &Observed,
+    ) -> Option<Instant> {
         if !matches!(observed.gang, SeenGang::Here(_)) {
-            return;
+            return None;
         }
-        let (Some(authority), Some(leader)) = (self.authority(), supervise::leading_slot(job))
-        else {
-            return;
-        };
+        let (authority, leader) = (self.authority()?, supervise::leading_slot(job)?);
         let mut pods = observed.pods.iter();
         let pod = pods.find(|pod| pod.slot == leader && pod.deleted_at.is_none());
-        let Some(pod) =
-            pod.filter(|pod| matches!(pod.phase, PodPhase::Pending | PodPhase::Running))
-        else {
-            return;
-        };
-        let known = self.state.store().gang_ca(key, &pod.uid);
-        if known.is_none_or(|known| known == authority_hash(&authority)) {
-            return;
+        let pod = pod.filter(|pod| matches!(pod.phase, PodPhase::Pending | PodPhase::Running))?;
+        let known = self.state.store().gang_ca(key, &pod.uid)?;
+        if known == authority_hash(&authority) {
+            return None;
         }
         let field = annotation::GANG_CA.replace('/', "~1");
         let operations = json!([
@@ -82,12 +87,19 @@ impl Operator {
             .caller
             .json_patched::<PodView>(&path, &name, &operations);
         match patched.await {
-            Ok(pod) => self.state.store().remember_pod(&pod),
+            Ok(pod) => {
+                self.state.store().remember_pod(&pod);
+                None
+            }
             // Deleted or replaced: its watch event will come.
             Err(error)
-                if error.is_not_found() || error.is_conflict() || error.code() == Some(422) => {}
+                if error.is_not_found() || error.is_conflict() || error.code() == Some(422) =>
+            {
+                None
+            }
             Err(error) => {
-                warn!(job = %key, %error, "Cannot write the renewed CA to the pod that leads the gang");
+                warn!(job = %key, %error, "Cannot write the renewed CA to the pod that leads the gang; retrying");
+                Some(Instant::now() + AGAIN)
             }
         }
     }

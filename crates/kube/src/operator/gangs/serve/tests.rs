@@ -118,7 +118,12 @@ async fn port_of(
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let tls = TlsAcceptor::from(Arc::new(config));
-    let serving = tokio::spawn(serve_in(size, listener, tls, operator.clone()));
+    // Leaders that say nothing stay for as long as a test takes: on a busy machine that may be long.
+    let bounds = Bounds {
+        size,
+        silent_after: PATIENCE,
+    };
+    let serving = tokio::spawn(serve_in(bounds, listener, tls, operator.clone()));
     (address, bundle, serving)
 }
 
@@ -329,6 +334,7 @@ async fn connected(operator: &Operator) -> (DuplexStream, JoinHandle<End>) {
         operator: operator.clone(),
         traffic,
         place: room.enter(address).await,
+        silent_after: Limits::default().silent_after,
     };
     let (ours, theirs) = duplex(64 * 1024);
     let task = tokio::spawn(async move {
@@ -444,7 +450,9 @@ async fn silent_connections_keep_no_leader_out() {
     for _ in 0..9 {
         silent.push(TcpStream::connect(address).await.unwrap());
     }
-    until("room is made", || closed(operator, "room") == 2).await;
+    // On a busy machine the first have been silent for too long before the last one comes.
+    let left = || closed(operator, "room") + closed(operator, "silent");
+    until("room is made", || left() >= 2).await;
     put(&mut good, frame::SUMMARY, &summary(JOB, 1)).await;
     until("its summary", || {
         operator.gangs.registry().has_summary(&key())
@@ -519,8 +527,19 @@ async fn until_connected(operator: &Operator, address: std::net::SocketAddr, tru
             let Ok(mut stream) = try_dial(address, trusted).await else {
                 continue;
             };
-            put(&mut stream, frame::TOKEN, token_of(LEADER, "a").as_bytes()).await;
-            until("it is connected", || is_connected(operator)).await;
+            let token = token_of(LEADER, "a");
+            if frame::write(&mut stream, frame::TOKEN, token.as_bytes())
+                .await
+                .is_err()
+            {
+                continue;
+            }
+            // A stream that ends, or brings an order, is dialed again unless it is connected.
+            let mut byte = [0];
+            tokio::select! {
+                () = until("it is connected", || is_connected(operator)) => {}
+                _ = stream.read(&mut byte) => {}
+            }
         }
     };
     assert!(

@@ -117,6 +117,26 @@ impl Played {
         put(&mut self.stream, frame::SUMMARY, &content).await;
     }
 
+    /// The program of worker 1 is killed, and all members stop.
+    async fn stop(&mut self, server: &Server) {
+        let ended = vec![server.see(killed)];
+        self.report(1, StateName::Running, ended.clone()).await;
+        let stop = self.next_order().await;
+        assert!(matches!(stop, Command::Stop { attempt: 1, .. }), "{stop:?}");
+        self.report(1, StateName::Stopped, ended).await;
+    }
+
+    /// From there to programs that run as attempt 2, in the same pods.
+    async fn prepare_and_go(&mut self, server: &Server) {
+        assert_eq!(self.next_order().await, Command::Prepare { attempt: 2 });
+        server
+            .wait("the labels", |world| labels(world) == ["2", "2"])
+            .await;
+        self.report(2, StateName::Ready, Vec::new()).await;
+        assert_eq!(self.next_order().await, Command::Go { attempt: 2 });
+        self.report(2, StateName::Running, Vec::new()).await;
+    }
+
     /// The next order that is not the one it has.
     async fn next_order(&mut self) -> Command {
         loop {
@@ -157,21 +177,11 @@ async fn a_killed_program_restarts_in_its_pod() {
     leader.report(1, StateName::Running, Vec::new()).await;
     assert!(take(&mut leader.stream).await.is_some(), "acknowledged");
 
-    let ended = vec![server.see(killed)];
     let failed_at = Instant::now();
-    leader.report(1, StateName::Running, ended.clone()).await;
-    let stop = leader.next_order().await;
-    assert!(matches!(stop, Command::Stop { attempt: 1, .. }), "{stop:?}");
-    leader.report(1, StateName::Stopped, ended).await;
-    assert_eq!(leader.next_order().await, Command::Prepare { attempt: 2 });
-    server
-        .wait("the labels", |world| labels(world) == ["2", "2"])
-        .await;
-    leader.report(2, StateName::Ready, Vec::new()).await;
-    assert_eq!(leader.next_order().await, Command::Go { attempt: 2 });
+    leader.stop(&server).await;
+    leader.prepare_and_go(&server).await;
     let took = failed_at.elapsed();
     assert!(took < Duration::from_secs(1), "{took:?}");
-    leader.report(2, StateName::Running, Vec::new()).await;
     server
         .wait("the barrier ends", |world| {
             record(world, "barrier").is_null()
@@ -206,11 +216,7 @@ async fn another_operator_continues_the_restart() {
     let mut leader = Played::connect(&server, &first.operator).await;
     leader.report(1, StateName::Running, Vec::new()).await;
     assert_eq!(leader.next_order().await, Command::Go { attempt: 1 });
-    let ended = vec![server.see(killed)];
-    leader.report(1, StateName::Running, ended.clone()).await;
-    let stop = leader.next_order().await;
-    assert!(matches!(stop, Command::Stop { attempt: 1, .. }), "{stop:?}");
-    leader.report(1, StateName::Stopped, ended).await;
+    leader.stop(&server).await;
     server
         .wait("the attempt is stored", |world| {
             record(world, "attempt") == 2
@@ -312,18 +318,8 @@ async fn transports_of_the_attempt_before_are_not_read() {
     let mut leader = Played::connect(&server, &first.operator).await;
     leader.report(1, StateName::Running, Vec::new()).await;
     assert_eq!(leader.next_order().await, Command::Go { attempt: 1 });
-    let ended = vec![server.see(killed)];
-    leader.report(1, StateName::Running, ended.clone()).await;
-    let stop = leader.next_order().await;
-    assert!(matches!(stop, Command::Stop { attempt: 1, .. }), "{stop:?}");
-    leader.report(1, StateName::Stopped, ended).await;
-    assert_eq!(leader.next_order().await, Command::Prepare { attempt: 2 });
-    server
-        .wait("the labels", |world| labels(world) == ["2", "2"])
-        .await;
-    leader.report(2, StateName::Ready, Vec::new()).await;
-    assert_eq!(leader.next_order().await, Command::Go { attempt: 2 });
-    leader.report(2, StateName::Running, Vec::new()).await;
+    leader.stop(&server).await;
+    leader.prepare_and_go(&server).await;
     server
         .wait("it runs again", |world| {
             record(world, "barrier").is_null()
@@ -383,7 +379,20 @@ async fn renewed_authority_reaches_the_leader() {
     assert_ne!(server.see(|world| authority(world, "a-worker-0")), wanted);
     let shown = operator.gangs.served.get().unwrap();
     shown.certificate.take_for_test(renewed);
+    // The first writes fail, and nothing else happens to the job.
+    let patches = |world: &World| world.asked(Verb::Patch, "/pods/a-worker-0").count();
+    let before_failures = server.see(patches);
+    server.on(Rule::new(
+        Verb::Patch,
+        "/pods/a-worker-0",
+        Fault::status(500),
+    ));
     trust.announce(operator);
+    server
+        .wait("it was tried", |world| patches(world) > before_failures)
+        .await;
+    assert_ne!(server.see(|world| authority(world, "a-worker-0")), wanted);
+    server.heal();
     server
         .wait("the pod has it", |world| {
             authority(world, "a-worker-0") == wanted
