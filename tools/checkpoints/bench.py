@@ -37,9 +37,9 @@ class Bench:
         self.device = torch.device(options.device)
         self.folder = options.folder
         elements = options.mebibytes * (1 << 20) // 4
-        generator = torch.Generator().manual_seed(7)
+        torch.manual_seed(7)
         self.state = {
-            f"layers.{number}.weight": torch.rand(elements, generator=generator).to(self.device)
+            f"layers.{number}.weight": torch.rand(elements, device=self.device)
             for number in range(options.tensors)
         }
         self.bytes = sum(tensor.nbytes for tensor in self.state.values())
@@ -170,6 +170,9 @@ class Bench:
 
     # Loading.
 
+    def load_of(self, name: str) -> float:
+        return {"safetensors": self.load_safetensors, "dcp.save": self.load_dcp, "trainyard": self.load_trainyard}[name]()
+
     def load_safetensors(self) -> float:
         return self.load(os.path.dirname(self.last_safetensors), lambda: load_file(self.last_safetensors, str(self.device)))
 
@@ -221,14 +224,16 @@ class Bench:
         return time.perf_counter() - begin
 
     def clean(self) -> None:
-        """Removes what peers wrote, but for what is loaded."""
-        keep = {getattr(self, "last_dcp", ""), os.path.dirname(getattr(self, "last_safetensors", ""))}
-        if self.checkpointer is not None:
-            keep.add(self.checkpointer.root)
+        """Removes what peers wrote, and all but the newest step of ours."""
+        root = self.checkpointer.root if self.checkpointer is not None else None
         for name in os.listdir(self.folder):
             path = os.path.join(self.folder, name)
-            if path not in keep:
+            if path != root and os.path.isdir(path):
                 shutil.rmtree(path, ignore_errors=True)
+        if root is not None and os.path.isdir(os.path.join(root, "steps")):
+            steps = os.path.join(root, "steps")
+            for name in sorted(os.listdir(steps))[:-1]:
+                shutil.rmtree(os.path.join(steps, name), ignore_errors=True)
 
 
 def synced(path: str) -> None:
@@ -263,6 +268,8 @@ def main() -> None:
     parser.add_argument("--products", type=int, default=450)
     parser.add_argument("--warm", type=float, default=3.0, help="seconds of steps before the first save")
     parser.add_argument("--saves", type=int, default=0, help="measure the memory over so many saves as well")
+    parser.add_argument("--once", default="", help="those that are measured in the first run only, with commas between")
+    parser.add_argument("--only", default="", help="measure these only, with commas between")
     parser.add_argument("--cold", action=argparse.BooleanOptionalAction, default=True)
     options = parser.parse_args()
     options.folder = tempfile.mkdtemp(dir=options.folder)
@@ -277,18 +284,19 @@ def main() -> None:
         "dcp.async_save kept": bench.dcp_best,
         "trainyard": bench.trainyard,
     }
+    named = {name: save for name, save in named.items() if not options.only or name in options.only.split(",")}
     stalls: dict[str, list[float]] = {name: [] for name in named}
     totals: dict[str, list[float]] = {name: [] for name in named}
     first: dict[str, float] = {}
-    loads: dict[str, list[float]] = {"safetensors": [], "dcp": [], "trainyard": []}
+    loads: dict[str, list[float]] = {"safetensors": [], "dcp.save": [], "trainyard": []}
     copies, failed = [], {}
     for run in range(options.runs):
         for name, save in named.items():
-            if name in failed:
+            if name in failed or (run > 0 and name in options.once.split(",")):
                 continue
-            print(f"run {run + 1} of {options.runs}: {name}", file=sys.stderr, flush=True)
             try:
                 stall, total = save()
+                print(f"run {run + 1} of {options.runs}: {name}: stall {stall:.3f} s, total {total:.3f} s", file=sys.stderr, flush=True)
             except Exception as error:  # noqa: BLE001 - a peer that fails is a figure, too
                 if name == "trainyard":
                     raise
@@ -297,14 +305,14 @@ def main() -> None:
             # The first save of those that keep memory makes it; it is a figure of its own.
             if run == 0:
                 first[name] = stall
-            if run > 0 or options.runs == 1:
+            if run > 0 or options.runs == 1 or name in options.once.split(","):
                 stalls[name].append(stall)
                 totals[name].append(total)
+            if name in loads:
+                loads[name].append(bench.load_of(name))
+            # Disks are small beside states: what was measured goes at once.
+            bench.clean()
         copies.append(bench.copy())
-        loads["safetensors"].append(bench.load_safetensors())
-        loads["dcp"].append(bench.load_dcp())
-        loads["trainyard"].append(bench.load_trainyard())
-        bench.clean()
     growth = None
     if options.saves:
         before = None
@@ -313,8 +321,9 @@ def main() -> None:
             if number == options.saves // 4:
                 before = memory()
         growth = (memory() - before) / bench.bytes
-    bench.checkpointer.close()
-    tables = {"first": first, "load": {name: statistics.median(values) for name, values in loads.items()}}
+    if bench.checkpointer is not None:
+        bench.checkpointer.close()
+    tables = {"first": first, "load": {name: statistics.median(values) for name, values in loads.items() if values}}
     tables["stall"] = {name: statistics.median(values) for name, values in stalls.items() if values}
     tables["total"] = {name: statistics.median(values) for name, values in totals.items() if values}
     tables["copy"] = {"all cores": statistics.median(copies)}

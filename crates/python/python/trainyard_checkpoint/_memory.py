@@ -7,7 +7,9 @@ DataLoader, and its pages are taken in a thread of its own before the first save
 from __future__ import annotations
 
 import mmap
+import os
 import threading
+import weakref
 from typing import Any
 
 from . import _leaf
@@ -32,7 +34,7 @@ class Memory:
         self._layout: Layout | None = None
         self._described: list[Any] = []
         self._views: list[Any] = []
-        self._registered = False
+        self._registered: Any = None
 
     @property
     def capacity(self) -> int:
@@ -49,17 +51,24 @@ class Memory:
     def register(self, device: Any) -> None:
         """Lets a device copy into it without another copy on the way."""
         torch = _leaf.torch()
-        if self._registered or device.type != "cuda" or torch.version.cuda is None:
+        if self._registered is not None or device.type != "cuda" or torch.version.cuda is None:
             return
-        error = torch.cuda.cudart().cudaHostRegister(self.torch_bytes().data_ptr(), self.capacity, 0)
-        # Without it copies are slower and still right.
-        self._registered = int(error) == 0
+        place = self.torch_bytes().data_ptr()
+        if int(torch.cuda.cudart().cudaHostRegister(place, self.capacity, 0)) == 0:
+            self._registered = weakref.finalize(self, _unregister, place, os.getpid())
+            self._registered.atexit = False
+            return
+        # Without it copies are slower and still right. The next call of CUDA would report this error as its own.
+        try:
+            torch.zeros(1, device=device)
+        except RuntimeError:
+            pass
 
     def release(self) -> None:
-        """Before the mapping goes: a device must not know it any longer."""
-        if self._registered:
-            self._registered = False
-            _leaf.torch().cuda.cudart().cudaHostUnregister(self.torch_bytes().data_ptr())
+        """Before the mapping goes: a device must not know it any longer, or it would copy into what is mapped there next."""
+        if self._registered is not None:
+            self._registered()
+            self._registered = None
 
     def torch_bytes(self) -> Any:
         if self._bytes is None:
@@ -98,6 +107,12 @@ def layout_of(leaves: list[Leaf], memory: Memory | None) -> tuple[Layout, list[A
 def packed(leaves: list[Leaf]) -> list[Leaf]:
     """Large elements first, so that every tensor lies at a multiple of its element."""
     return sorted(leaves, key=lambda leaf: (-leaf.item, leaf.name))
+
+
+def _unregister(place: int, pid: int) -> None:
+    # CUDA does not survive a fork, and neither does what was registered.
+    if pid == os.getpid():
+        _leaf.torch().cuda.cudart().cudaHostUnregister(place)
 
 
 class Preparation:

@@ -90,7 +90,7 @@ fn heartbeats_show_who_hangs() {
     let script = "echo attempt $TRAINYARD_ATTEMPT; test $TRAINYARD_ATTEMPT = 2 && exec sleep 300; echo pid $$; n=0; \
                   while :; do n=$((n + 1)); echo $n > at-$RANK.new; mv at-$RANK.new at-$RANK; for rank in 0 1 2; do \
                   while test \"$(cat at-$rank 2>/dev/null || echo 0)\" -lt $n; do sleep 0.02; done; done; \
-                  echo \"step=$n loss=0.5\" > run-$RANK/beat; done";
+                  echo \"step=$n loss=0.5\" > run-$RANK/beat; sleep 0.1; done";
     let pods: Vec<Supervised> = (0..3)
         .map(|rank| gang.start(rank, &format!("export RANK={rank}; {script}")))
         .collect();

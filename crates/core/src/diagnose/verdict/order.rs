@@ -20,8 +20,11 @@ const SAYS_MORE: u8 = 40;
 fn is_of_message(exception: &Case<'_>, other: &Case<'_>) -> bool {
     let mut evidence = exception.evidence.iter();
     let text = evidence.find(|(_, place, _)| *place == exception.place);
-    let announced = text.and_then(|(_, _, evidence)| torch::lines_of_message(&evidence.text));
-    let lines = announced.unwrap_or(NEXT_LINES);
+    let text = text.map_or("", |(_, _, evidence)| evidence.text.as_str());
+    let announced = torch::lines_of_message(text);
+    // What a rule of a user found may be no exception, and then has no message.
+    let is_exception = text.contains("Error") || text.contains("Exception");
+    let lines = announced.unwrap_or(if is_exception { NEXT_LINES } else { 0 });
     let says_more = match other.stage {
         Stage::Cause => announced.is_some() || !ENDS.contains(&other.label.name.as_str()),
         Stage::Symptom => announced.is_some() && other.weight >= SAYS_MORE,
