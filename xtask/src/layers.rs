@@ -61,6 +61,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "trainyard-tools",
         &[
+            "trainyard-checkpoint-engine",
             "trainyard-core",
             "trainyard-sim",
             "trainyard-kube",

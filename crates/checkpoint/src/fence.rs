@@ -11,11 +11,8 @@ use crate::{
     publish::{Published, unfinished_base},
     remove::{self, Bounds},
     storage::within,
-    store::{Store, StoreError, View},
+    store::{CLAIM_RETRIES, Store, StoreError, View},
 };
-
-/// How often a record is taken by exclusive create until an attempt gives up: each failure means that another one began.
-pub(crate) const CLAIM_RETRIES: usize = 16;
 
 /// The pauses before a store is looked at again whose view does not have the chosen commit; about 9 s in all.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);

@@ -13,11 +13,13 @@ use trainyard_core::checkpoint::{
 
 use crate::{
     clock::Clock,
-    fence::CLAIM_RETRIES,
     publish::{Published, publish},
     storage::{Kind, Shared, Stat, is_full, read_small, within},
     token::Random,
 };
+
+/// How often a record is taken by exclusive create until an attempt gives up: each failure means that another one began.
+pub(crate) const CLAIM_RETRIES: usize = 16;
 
 /// Why a root cannot be used.
 #[derive(Debug, thiserror::Error)]

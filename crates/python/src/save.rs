@@ -86,8 +86,13 @@ impl Session {
                 ..self.0.clone()
             };
             // One for each save: Python knows which one is in flight, and each can be abandoned by itself.
-            match Saver::new(session).save(step, state) {
-                Started::Save(running) => Ok(Save { running, abandon }),
+            let saver = Saver::new(session);
+            match saver.save(step, state) {
+                Started::Save(running) => Ok(Save {
+                    running,
+                    saver,
+                    abandon,
+                }),
                 Started::Skipped { busy } => Err(plain(format!("step {busy} is being saved"))),
             }
         })
@@ -99,6 +104,7 @@ impl Session {
 #[derive(Debug)]
 pub(crate) struct Save {
     running: Running,
+    saver: Saver,
     abandon: Abandon,
 }
 
@@ -133,6 +139,12 @@ impl Save {
                 ("removed", saved.removed.len() as f64),
             ])),
         }
+    }
+
+    /// Waits until nothing of it is under way, the removal of older steps included. Returns whether that is so.
+    fn settle(&self, py: Python<'_>, timeout: f64) -> PyResult<bool> {
+        let timeout = seconds(timeout)?;
+        Ok(py.detach(|| self.saver.settle(timeout)))
     }
 
     /// Lets the deadline pass now: another rank has failed, so the step will never be complete.

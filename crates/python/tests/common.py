@@ -60,7 +60,7 @@ class Case(unittest.TestCase):
     """A test with a root of its own."""
 
     def setUp(self) -> None:
-        folder = tempfile.TemporaryDirectory(prefix="trainyard-checkpoint-")
+        folder = tempfile.TemporaryDirectory(prefix="trainyard-checkpoint-", ignore_cleanup_errors=True)
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
         self.root = str(self.folder / "root")

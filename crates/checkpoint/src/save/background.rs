@@ -161,6 +161,7 @@ impl Retention {
 impl Drop for Retention {
     fn drop(&mut self) {
         self.0.lock().is_removing = false;
+        self.0.changed.notify_all();
     }
 }
 
@@ -247,6 +248,18 @@ impl Saver {
     /// What became of the saves so far.
     pub fn counts(&self) -> Counts {
         self.board.lock().counts.clone()
+    }
+
+    /// Waits for the save in flight and for the retention after it, at most this long; whether both have ended.
+    pub fn settle(&self, timeout: Duration) -> bool {
+        let shared = self.board.lock();
+        let is_busy = |shared: &mut Shared| shared.busy.is_some() || shared.is_removing;
+        let waited = self
+            .board
+            .changed
+            .wait_timeout_while(shared, timeout, is_busy);
+        let (mut shared, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        !is_busy(&mut shared)
     }
 
     /// Waits for the save in flight, at most this long. Retention after it is not waited for: it can be cut at any time.

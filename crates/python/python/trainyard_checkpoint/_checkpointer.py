@@ -100,6 +100,8 @@ class Checkpointer:
         self._memory: _memory.Memory | None = None
         self._preparation: _memory.Preparation | None = None
         self._last: Save | None = None
+        # Committed saves after which older steps are still being removed.
+        self._unsettled: list[Save] = []
         self._failed_step = -1
         self._failures = 0
         self._pending: list[Any] = []
@@ -214,6 +216,9 @@ class Checkpointer:
         if last is not None and not last.done:
             last.committed(self._deadline if timeout is None else timeout)
         is_done = last is None or last.done
+        if is_done:
+            for save in self._unsettled:
+                save._settle(_EXIT_SECONDS if timeout is None else timeout)
         if not is_done and last is not None:
             warnings.warn(CheckpointWarning(f"step {last.step} was not committed before the end"), stacklevel=2)
         else:
@@ -370,6 +375,8 @@ class Checkpointer:
             # State that cannot be saved is a mistake in the script: it raises here, whatever `on_error` is.
             nodes, leaves = self._collector.collect(state)
             self._last = save
+            self._unsettled = [one for one in self._unsettled if not one._settle(0.0)]
+            self._unsettled.append(save)
             try:
                 self._snapshot(save, nodes, leaves, begun, self._deadline if deadline is None else deadline)
             except (CheckpointError, MemoryError, OSError) as error:
