@@ -69,7 +69,9 @@ pub use partners::{PartnerNode, partners};
 pub use reshard::{Copy, Plan, Read, Stride, WantedRegion, reshard};
 pub use retain::{KeepWhy, Policy, RemoveWhy, Retention, Uses, retain, sweep_shared};
 pub use sealed::{Crc32c, SealError, open, seal};
-pub use seen::{CompleteStep, NewestAttempt, ResumedFrom, StoreSeen, suspects_at_start};
+pub use seen::{
+    CompleteStep, NewestAttempt, ResumedFrom, SAVES_KEPT, StoreSeen, WHY_BYTES, suspects_at_start,
+};
 pub use select::{
     Choice, Passed, PassedWhy, PieceSeen, Selection, Source, Tier, TierView, Wanted, select,
 };

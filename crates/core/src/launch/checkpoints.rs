@@ -8,7 +8,7 @@ use super::{
     agent::variable_name::ATTEMPT,
     env::{append, variable},
 };
-use crate::{job::CheckpointRecord, spec::Job};
+use crate::{job::JobRecord, spec::Job};
 
 /// The variables of a training program.
 pub mod variable_name {
@@ -34,11 +34,13 @@ impl StartPoint {
         step: None,
     };
 
-    /// What the status says about `attempt`. Of another attempt than the record is about, no step is known.
-    pub fn of(record: Option<&CheckpointRecord>, attempt: u32) -> Self {
-        record.map_or(Self::NOTHING_SEEN, |record| Self {
+    /// What the status says about `attempt`. Of another attempt than the record is about, no step is known. Pods that join a restart in place
+    /// are given none: the programs beside them are given none either, and ranks must not start from different steps.
+    pub fn of(job: &JobRecord, attempt: u32) -> Self {
+        let in_place = job.barrier.is_some();
+        (job.checkpoint.as_ref()).map_or(Self::NOTHING_SEEN, |record| Self {
             earlier_attempts: record.earlier_attempts,
-            step: record.resume_step.filter(|_| record.attempt == attempt),
+            step: (record.resume_step).filter(|_| record.attempt == attempt && !in_place),
         })
     }
 

@@ -67,7 +67,7 @@ pub(in crate::job) fn program_ended(pass: &Pass<'_>, pod: &ObservedPod) -> bool 
 /// Why pods have no supervisor.
 pub(super) fn unsupervised(observed: &Observed) -> &str {
     match &observed.gang {
-        SeenGang::Unused => "no supervisors are used here",
+        SeenGang::Unused => "this operator runs none",
         SeenGang::Unable(why) => why,
         SeenGang::Here(_) => "the job has no pods",
     }

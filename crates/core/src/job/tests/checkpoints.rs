@@ -287,6 +287,39 @@ fn leader_of_a_gang_reports_the_store() {
     world.observed.gang = gang(&coordinator);
     world.pass();
     assert_eq!(record(&world).why.as_deref(), Some("it hangs"));
+    // Numbers that no JSON reader keeps are not believed: they would come back as others, and the status would never be at rest.
+    let absurd = StoreSeen {
+        newest: Some(save(u64::MAX, 1, 0)),
+        uncommitted: Some(u64::MAX),
+        attempt: Some(NewestAttempt {
+            attempt: 1,
+            from: ResumedFrom::Step(u64::MAX),
+        }),
+        ..StoreSeen::default()
+    };
+    coordinator.receive(&report(Some(absurd), ""));
+    world.observed.gang = gang(&coordinator);
+    world.pass();
+    let found = record(&world);
+    assert_eq!((&found.newest, found.uncommitted), (&None, None));
+    assert_eq!(found.resumed_from, Some(ResumedFrom::Unknown));
+    assert!(found.why.as_ref().unwrap().contains("larger than 2^53"));
+}
+
+#[test]
+fn step_that_the_attempt_before_may_have_died_of_is_not_given() {
+    for (from, want) in [
+        (ResumedFrom::Step(40), Some(60)),
+        (ResumedFrom::Nothing, Some(60)),
+        (ResumedFrom::Step(60), None),
+    ] {
+        let mut world = world(SeenStore::Unused);
+        world.observed.store = seen(Some(save(60, 1, 0)), 1, from, 1);
+        world.pass();
+        fail(&mut world, SeenStore::Unused);
+        assert_eq!(record(&world).attempt, 2);
+        assert_eq!(record(&world).resume_step, want, "{from:?}");
+    }
 }
 
 #[test]

@@ -2,8 +2,9 @@
 
 use super::{build::*, *};
 use crate::{
+    barrier::{Barrier, SlotSet, StopHow},
     checkpoint::CompleteStep,
-    job::CheckpointRecord,
+    job::{CheckpointRecord, JobRecord},
     launch::StartPoint,
     spec::{Kind, Role},
 };
@@ -62,7 +63,13 @@ fn checkpoint_variables() {
         }),
         ..CheckpointRecord::default()
     };
-    let cases: [(&str, Option<StartPoint>, &[&str]); 5] = [
+    let barrier = Barrier::begin(2, StopHow::Hang, "a rank ended", SlotSet::default());
+    let with = |checkpoint, barrier| JobRecord {
+        checkpoint: Some(checkpoint),
+        barrier,
+        ..JobRecord::default()
+    };
+    let cases: [(&str, Option<StartPoint>, &[&str]); 6] = [
         ("a file", None, &["TRAINYARD_ATTEMPT=3"]),
         (
             "known",
@@ -71,12 +78,17 @@ fn checkpoint_variables() {
         ),
         (
             "a status of this attempt",
-            Some(StartPoint::of(Some(&record(3, Some(0))), 3)),
+            Some(StartPoint::of(&with(record(3, Some(0)), None), 3)),
             &["TRAINYARD_ATTEMPT=3", "TRAINYARD_RESUME_STEP=60"],
         ),
         (
             "a status of another attempt",
-            Some(StartPoint::of(Some(&record(2, Some(0))), 3)),
+            Some(StartPoint::of(&with(record(2, Some(0)), None), 3)),
+            &["TRAINYARD_ATTEMPT=3"],
+        ),
+        (
+            "a restart in place, whose other programs are given no step",
+            Some(StartPoint::of(&with(record(3, Some(0)), Some(barrier)), 3)),
             &["TRAINYARD_ATTEMPT=3"],
         ),
         (
