@@ -44,8 +44,10 @@ pub(in crate::job) fn programs(pass: &Pass<'_>, step: &Step) -> Vec<Failure> {
         },
         at: None,
     });
+    let silent = super::hang::silent_log(pass.job, pass.observed);
     let hang = step.hang.as_ref();
     let hang = hang.filter(|hang| super::hang::acts_on(pass.job, hang));
+    let hang = hang.or(silent.as_ref());
     let hang = hang.map(|hang| Failure {
         slot: hang.slot,
         cause: Cause::NotTraining,
