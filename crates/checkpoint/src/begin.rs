@@ -9,11 +9,12 @@ mod tests;
 use std::{collections::BTreeMap, time::Duration};
 
 use trainyard_core::checkpoint::{
-    ATTEMPTS, AttemptId, CommitRef, Fence, Passed, RecordSeen, Selection, StepName, Tier, TierView,
-    Wanted, lineage, select, suspects,
+    ATTEMPTS, AttemptId, CommitRef, Fence, Passed, Policy, RecordSeen, Selection, StepName, Tier,
+    TierView, Wanted, lineage, suspects,
 };
 
 use crate::{
+    choose,
     clock::Clock,
     storage::within,
     store::{Store, StoreError, View},
@@ -66,31 +67,26 @@ fn first(passed: &[Passed]) -> String {
 
 /// Begins an attempt as its rank 0: chooses the commit to restore and publishes the record.
 ///
-/// `unreadable` are steps that this attempt could not read, with the reason; they are passed over.
+/// `unreadable` are steps that this attempt could not read, with the reason; they are passed over. Where there is no room for the
+/// record, what `keep` allows is removed. Where there are steps and none can be restored, no record is published: one that resumes from
+/// nothing would hide them.
 pub fn begin(
     store: &Store,
     attempt: Option<u32>,
     holder: &str,
     wanted: &Wanted,
     unreadable: &BTreeMap<StepName, String>,
+    keep: &Policy,
 ) -> Result<Begun, BeginError> {
-    // Before the record: one that resumes from nothing hides what is there.
-    if let Selection::None { reasons } = choose(store, &store.view()?, wanted, unreadable)
-        && !reasons.is_empty()
-    {
-        return Err(BeginError::NothingUsable(reasons));
-    }
     let mut passed = Vec::new();
-    let id = store.fence(attempt, holder, |view| {
+    let id = store.fence_keeping(attempt, holder, keep, |view| {
         match choose(store, view, wanted, unreadable) {
             Selection::Choice(choice) => {
                 passed = choice.passed;
-                Some(choice.commit.folder)
+                Ok(Some(choice.commit.folder))
             }
-            Selection::None { reasons } => {
-                passed = reasons;
-                None
-            }
+            Selection::None { reasons } if reasons.is_empty() => Ok(None),
+            Selection::None { reasons } => Err(BeginError::NothingUsable(reasons)),
         }
     })?;
     let name = within(ATTEMPTS, &id.record_file());
@@ -121,16 +117,10 @@ fn choose(
         place: "store".into(),
         pieces: BTreeMap::new(),
     }];
-    // Pieces of older commits are looked at only if newer ones are not enough.
-    for seen in history.commits.iter().rev() {
-        let pieces = store.pieces_seen(&seen.folder, &seen.commit.document);
-        views[0].pieces.insert(seen.folder.clone(), pieces);
-        let selection = select(&history, &views, wanted, &known);
-        if matches!(selection, Selection::Choice(_)) {
-            return selection;
-        }
-    }
-    select(&history, &views, wanted, &known)
+    choose::choose(&history, &mut views, wanted, &known, |_, seen| {
+        store.pieces_seen(&seen.folder, &seen.commit.document)
+    })
+    .with_unreadable(&history, &view.folders)
 }
 
 /// Waits for the record of an attempt as another rank: the highest one whose holder begins with `launch`.

@@ -95,30 +95,30 @@ impl Store {
         &self,
         attempt: Option<u32>,
         holder: &str,
-        choose: impl FnMut(&View) -> Option<StepName>,
+        mut choose: impl FnMut(&View) -> Option<StepName>,
     ) -> Result<AttemptId, StoreError> {
-        self.take_record(attempt, holder, None, choose)
+        self.take_record(attempt, holder, None, |view| Ok(choose(view)))
     }
 
     /// The same on a disk that may be full: where there is no room for the record, what `keep` allows is removed, and the record is
-    /// taken once more. The chosen commit stays.
-    pub fn fence_keeping(
+    /// taken once more. The chosen commit stays. An error of `choose` is returned, and no record is taken.
+    pub fn fence_keeping<E: From<StoreError>>(
         &self,
         attempt: Option<u32>,
         holder: &str,
         keep: &Policy,
-        choose: impl FnMut(&View) -> Option<StepName>,
-    ) -> Result<AttemptId, StoreError> {
+        choose: impl FnMut(&View) -> Result<Option<StepName>, E>,
+    ) -> Result<AttemptId, E> {
         self.take_record(attempt, holder, Some(keep), choose)
     }
 
-    fn take_record(
+    fn take_record<E: From<StoreError>>(
         &self,
         attempt: Option<u32>,
         holder: &str,
         mut keep: Option<&Policy>,
-        mut choose: impl FnMut(&View) -> Option<StepName>,
-    ) -> Result<AttemptId, StoreError> {
+        mut choose: impl FnMut(&View) -> Result<Option<StepName>, E>,
+    ) -> Result<AttemptId, E> {
         let mut pause = FIRST_PAUSE;
         let mut failure = StoreError::Contended;
         for _ in 0..CLAIM_RETRIES {
@@ -131,12 +131,12 @@ impl Store {
                 }
                 Claim::Fenced(by) => {
                     let mine = AttemptId::first(attempt.unwrap_or(0));
-                    return Err(StoreError::Fenced { mine, by });
+                    return Err(StoreError::Fenced { mine, by }.into());
                 }
                 Claim::Take(id) => id,
             };
             let history = lineage(self.run(), &view.records, &view.commits());
-            let resume = choose(&view);
+            let resume = choose(&view)?;
             if let Some(folder) = resume.as_ref().filter(|folder| !history.has(folder)) {
                 failure = StoreError::NotInHistory(folder.clone());
                 self.clock.wait(pause);
@@ -150,7 +150,7 @@ impl Store {
                 Ok(Published::Other(_)) => failure = StoreError::Contended,
                 Err(error) if error.is_full() => {
                     let Some(policy) = keep.take() else {
-                        return Err(error);
+                        return Err(error.into());
                     };
                     let bounds = Bounds {
                         pinned: resume.into_iter().collect::<BTreeSet<_>>(),
@@ -160,10 +160,10 @@ impl Store {
                     drop(remove::prune_within(self, None, policy, false, &bounds));
                     failure = error;
                 }
-                Err(error) => return Err(error),
+                Err(error) => return Err(error.into()),
             }
         }
-        Err(failure)
+        Err(failure.into())
     }
 
     /// The commit that an attempt resumes from, as its record says; `None` where it starts at step 0.

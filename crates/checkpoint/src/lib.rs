@@ -8,6 +8,7 @@ pub mod abandon;
 pub mod arena;
 pub mod begin;
 pub mod buffer;
+mod choose;
 pub mod clock;
 #[cfg(any(test, feature = "faulty"))]
 pub mod faulty;

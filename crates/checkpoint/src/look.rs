@@ -15,11 +15,12 @@ use std::{
 };
 
 use trainyard_core::checkpoint::{
-    CommitRef, CommitSeen, Lineage, PieceSeen, Selection, StoreSeen, Tier, TierView, Wanted,
-    lineage, select, suspects, suspects_at_start,
+    CommitRef, CommitSeen, PieceSeen, Selection, StoreSeen, Tier, TierView, Wanted, lineage,
+    suspects, suspects_at_start,
 };
 
 use crate::{
+    choose,
     clock::SystemClock,
     files::Files,
     store::{Store, StoreError},
@@ -91,34 +92,26 @@ pub fn look(
         Moment::Start(_) | Moment::End => suspects_at_start(&view.records, &commits),
         Moment::Running => suspects(&view.records, &commits),
     };
-    let mut tier = TierView {
+    let mut tiers = [TierView {
         tier: Tier::Shared,
         place: "store".to_owned(),
         pieces: BTreeMap::new(),
-    };
+    }];
     let wanted = Wanted {
         world: 1,
         reshard: true,
         ..Wanted::default()
     };
-    let choose = |history: &Lineage, tier: &TierView| {
-        let tiers = std::slice::from_ref(tier);
-        select(history, tiers, &wanted, &suspected)
-    };
-    let mut selection = choose(&history, &tier);
-    // Pieces are looked at for the newest commit first, and for older ones only if that is not enough.
-    for seen in history.commits.iter().rev() {
-        let pieces = if known.as_ref() == Some(&seen.reference()) {
+    let selection = choose::choose(&history, &mut tiers, &wanted, &suspected, |_, seen| {
+        if known.as_ref() == Some(&seen.reference()) {
             promised(seen)
         } else {
             store.pieces_seen(&seen.folder, &seen.commit.document)
-        };
-        tier.pieces.insert(seen.folder.clone(), pieces);
-        selection = choose(&history, &tier);
-        if let Selection::Choice(choice) = &selection {
-            *known = Some(choice.commit.reference());
-            break;
         }
+    })
+    .with_unreadable(&history, &view.folders);
+    if let Selection::Choice(choice) = &selection {
+        *known = Some(choice.commit.reference());
     }
     Ok(StoreSeen::new(&history, &selection, &view.folders))
 }

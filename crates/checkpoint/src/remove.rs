@@ -173,7 +173,8 @@ pub(crate) enum Removal {
 }
 
 /// Removes one step folder. Files that are not ours stay, and then so does the folder. So does a folder with a commit, unless the
-/// caller has seen it: a network file system may not show a commit of another node for a while, and the rename does.
+/// caller has seen it: a network file system may not show a commit of another node for a while, and the rename does. Only then a kill
+/// between the rename and the way back takes the commit away.
 pub(crate) fn remove_step(
     storage: &dyn Storage,
     folder: &StepName,
@@ -189,6 +190,12 @@ pub(crate) fn remove_step(
     }
     let commit = within(&path, COMMIT_FILE);
     let removed = within(&path, REMOVED_FILE);
+    if !has_commit {
+        match storage.stat(&commit) {
+            Ok(_) => return Ok(Removal::Committed),
+            Err(error) => gone(Err(error))?,
+        }
+    }
     match storage.rename(&commit, &removed) {
         Ok(()) if !has_commit => {
             storage.rename(&removed, &commit)?;

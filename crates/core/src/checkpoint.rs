@@ -33,6 +33,7 @@ mod sealed;
 mod seen;
 mod select;
 mod summary;
+mod unreadable;
 mod words;
 
 #[cfg(test)]

@@ -50,12 +50,6 @@ impl Checkpoint {
         self.0.commit().world
     }
 
-    /// The name of its folder.
-    #[getter]
-    fn folder(&self) -> String {
-        self.0.reference().folder.to_string()
-    }
-
     /// Its tensors: type and shape by name.
     fn tensors(&self) -> BTreeMap<String, (String, Vec<u64>)> {
         let tensors = self.0.index().tensors();

@@ -11,14 +11,14 @@ use trainyard_core::checkpoint::{AttemptId, Policy};
 
 use crate::{
     arena::{Arena, Layout},
-    error::{of_save, of_store, plain},
+    error::{of_save, plain},
     store::{Store, seconds},
 };
 
 /// One rank of one attempt.
 #[pyclass(frozen, module = "trainyard_checkpoint._engine")]
 #[derive(Debug)]
-pub(crate) struct Session(Saving);
+pub(crate) struct Session(Saver);
 
 #[pymethods]
 impl Session {
@@ -36,7 +36,7 @@ impl Session {
         if world == 0 || rank >= world {
             return Err(plain(format!("rank {rank} of {world} ranks")));
         }
-        Ok(Self(Saving {
+        Ok(Self(Saver::new(Saving {
             store: Arc::clone(&store.store),
             clock: Arc::clone(&store.clock),
             id: AttemptId { attempt, restart },
@@ -44,13 +44,7 @@ impl Session {
             world,
             limits: Limits::default(),
             keep: Policy { last: keep, every },
-        }))
-    }
-
-    /// Fails if a later attempt has begun.
-    fn check_fence(&self, py: Python<'_>) -> PyResult<()> {
-        py.detach(|| self.0.store.check_fence(self.0.id))
-            .map_err(|error| of_store(&error))
+        })))
     }
 
     /// Begins to write what is in the arena and returns at once. The arena must not change until the save has ended.
@@ -76,26 +70,34 @@ impl Session {
                 snapshot,
                 ..State::default()
             };
-            let (clock, abandon) = abandonable(Arc::clone(&self.0.clock));
+            let shared = self.0.session();
+            let (clock, abandon) = abandonable(Arc::clone(&shared.clock));
+            // A clock for each save, so that each can be abandoned by itself.
             let session = Saving {
                 clock,
                 limits: Limits {
                     deadline,
-                    ..self.0.limits
+                    ..shared.limits
                 },
-                ..self.0.clone()
+                ..shared.clone()
             };
-            // One for each save: Python knows which one is in flight, and each can be abandoned by itself.
-            let saver = Saver::new(session);
-            match saver.save(step, state) {
-                Started::Save(running) => Ok(Save {
-                    running,
-                    saver,
-                    abandon,
-                }),
+            match self.0.save_by(Arc::new(session), step, state) {
+                Started::Save(running) => Ok(Save { running, abandon }),
                 Started::Skipped { busy } => Err(plain(format!("step {busy} is being saved"))),
             }
         })
+    }
+
+    /// Waits until nothing is under way, the removal of older steps included. Returns whether that is so.
+    fn settle(&self, py: Python<'_>, timeout: f64) -> PyResult<bool> {
+        let timeout = seconds(timeout)?;
+        Ok(py.detach(|| self.0.settle(timeout)))
+    }
+
+    /// How many folders retention has removed after commits of this rank, and why it failed the last time.
+    fn removed(&self) -> (u64, Option<String>) {
+        let counts = self.0.counts();
+        (counts.removed, counts.last_not_removed)
     }
 }
 
@@ -104,7 +106,6 @@ impl Session {
 #[derive(Debug)]
 pub(crate) struct Save {
     running: Running,
-    saver: Saver,
     abandon: Abandon,
 }
 
@@ -136,15 +137,8 @@ impl Save {
                 ("bytes", saved.bytes as f64),
                 ("write_seconds", saved.write),
                 ("commit_seconds", saved.wait),
-                ("removed", saved.removed.len() as f64),
             ])),
         }
-    }
-
-    /// Waits until nothing of it is under way, the removal of older steps included. Returns whether that is so.
-    fn settle(&self, py: Python<'_>, timeout: f64) -> PyResult<bool> {
-        let timeout = seconds(timeout)?;
-        Ok(py.detach(|| self.saver.settle(timeout)))
     }
 
     /// Lets the deadline pass now: another rank has failed, so the step will never be complete.

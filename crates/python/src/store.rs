@@ -8,7 +8,7 @@ use trainyard_checkpoint_engine::{
     begin::{self, Begun},
     clock::{Clock, SystemClock},
     files::probe::Refused,
-    remove, store, token,
+    store, token,
 };
 use trainyard_core::checkpoint::{AttemptId, CommitRef, Policy, StepName, Wanted};
 
@@ -90,14 +90,10 @@ impl Store {
         })
     }
 
-    /// The id of the run.
-    #[getter]
-    fn run(&self) -> &str {
-        self.store.run()
-    }
-
-    /// Begins an attempt as its rank 0; `unreadable` has folders that could not be read, with the reason.
-    #[pyo3(signature = (attempt, holder, world, unreadable))]
+    /// Begins an attempt as its rank 0; `unreadable` has folders that could not be read, with the reason. On a full disk, what `keep`
+    /// and `every` allow is removed.
+    #[pyo3(signature = (attempt, holder, world, unreadable, keep, every))]
+    #[expect(clippy::too_many_arguments, reason = "Python names each of them")]
     fn begin(
         &self,
         py: Python<'_>,
@@ -105,6 +101,8 @@ impl Store {
         holder: &str,
         world: u32,
         unreadable: BTreeMap<String, String>,
+        keep: u32,
+        every: Option<u64>,
     ) -> PyResult<Attempt> {
         let mut passed_over = BTreeMap::new();
         for (folder, why) in unreadable {
@@ -115,7 +113,8 @@ impl Store {
             reshard: true,
             ..Wanted::default()
         };
-        py.detach(|| begin::begin(&self.store, attempt, holder, &wanted, &passed_over))
+        let keep = Policy { last: keep, every };
+        py.detach(|| begin::begin(&self.store, attempt, holder, &wanted, &passed_over, &keep))
             .map(Attempt)
             .map_err(|error| of_begin(&error))
     }
@@ -150,27 +149,5 @@ impl Store {
         let id = AttemptId { attempt, restart };
         py.detach(|| self.store.restored(id, &folder))
             .map_err(|error| of_store(&error))
-    }
-
-    /// Removes what need not be kept; returns folders and reasons.
-    #[pyo3(signature = (attempt, restart, keep, every, dry))]
-    fn prune(
-        &self,
-        py: Python<'_>,
-        attempt: u32,
-        restart: u32,
-        keep: u32,
-        every: Option<u64>,
-        dry: bool,
-    ) -> PyResult<Vec<(String, String)>> {
-        let id = AttemptId { attempt, restart };
-        let policy = Policy { last: keep, every };
-        let pruned = py
-            .detach(|| remove::prune(&self.store, Some(id), &policy, dry))
-            .map_err(|error| of_store(&error))?;
-        let removed = pruned.removed.into_iter();
-        Ok(removed
-            .map(|(folder, why)| (folder.to_string(), why.to_string()))
-            .collect())
     }
 }

@@ -6,9 +6,12 @@ import multiprocessing.connection
 import os
 import pathlib
 import runpy
+import select
 import sys
 import tempfile
+import time
 import unittest
+from collections.abc import Iterator
 
 HERE = pathlib.Path(__file__).parent
 # Bound on every process of a test; on two busy cores the slowest takes about 20 s.
@@ -33,6 +36,44 @@ def _run(script: str, arguments: list[str], environment: dict[str, str], output:
     runpy.run_path(script, run_name="__main__")
 
 
+class Output:
+    """What a process prints, read with a bound: a process that neither prints nor ends for `PATIENCE` seconds fails the test."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._unread = b""
+
+    def _more(self) -> bool:
+        ready, _, _ = select.select([self._descriptor], [], [], PATIENCE)
+        if not ready:
+            raise TimeoutError(f"nothing was printed in {PATIENCE} s after: {self._unread[-500:].decode(errors='replace')}")
+        found = os.read(self._descriptor, 1 << 16)
+        self._unread += found
+        return bool(found)
+
+    def readline(self) -> str:
+        """The next line; without its end, or empty, where the process has ended."""
+        while b"\n" not in self._unread and self._more():
+            pass
+        line, end, self._unread = self._unread.partition(b"\n")
+        return (line + end).decode()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.readline, "")
+
+    def read(self) -> str:
+        """Everything until the end of the process."""
+        end = time.monotonic() + PATIENCE
+        while self._more():
+            if time.monotonic() > end:
+                raise TimeoutError(f"still printing after {PATIENCE} s: {self._unread[-500:].decode(errors='replace')}")
+        found, self._unread = self._unread, b""
+        return found.decode()
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
 class Child:
     """A process of a test."""
 
@@ -42,7 +83,7 @@ class Child:
         self.process = _PROCESSES.Process(target=_run, args=target)
         self.process.start()
         writer.close()
-        self.output = os.fdopen(os.dup(reader.fileno()), "r")
+        self.output = Output(os.dup(reader.fileno()))
         reader.close()
 
     def wait(self) -> int | None:

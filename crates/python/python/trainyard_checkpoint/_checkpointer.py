@@ -100,8 +100,7 @@ class Checkpointer:
         self._memory: _memory.Memory | None = None
         self._preparation: _memory.Preparation | None = None
         self._last: Save | None = None
-        # Committed saves after which older steps are still being removed.
-        self._unsettled: list[Save] = []
+        self._has_warned_of_removal = False
         self._failed_step = -1
         self._failures = 0
         self._pending: list[Any] = []
@@ -109,6 +108,8 @@ class Checkpointer:
         self._hooks: list[Any] = []
         self._hooked: weakref.WeakSet[Any] = weakref.WeakSet()
         self._is_terminating = False
+        # Whether the save that SIGTERM asked for was made, and the program decides how it ends.
+        self._is_heeded = False
         self._old_handler: Any = None
         self._is_prepared = False
         self._about: dict[str, Any] | None = None
@@ -160,7 +161,7 @@ class Checkpointer:
         world, _ = self._open()
         self._reap()
         is_due = self._every is not None and step % self._every == 0
-        is_urgent = self._is_terminating and not world.has_group
+        is_urgent = self._must_end() and not world.has_group
         try:
             earlier = None if is_due else world.earlier()
         except RuntimeError as error:
@@ -213,24 +214,32 @@ class Checkpointer:
         atexit.unregister(self._at_exit)
         self._release()
         last = self._last
+        end = time.monotonic() + (self._deadline if timeout is None else timeout)
         if last is not None and not last.done:
-            last.committed(self._deadline if timeout is None else timeout)
+            last.committed(max(end - time.monotonic(), 0.0))
         is_done = last is None or last.done
-        if is_done:
-            for save in self._unsettled:
-                save._settle(_EXIT_SECONDS if timeout is None else timeout)
+        if is_done and self._session is not None:
+            # Older steps are still being removed.
+            self._session.settle(_EXIT_SECONDS if timeout is None else max(end - time.monotonic(), 0.0))
         if not is_done and last is not None:
             warnings.warn(CheckpointWarning(f"step {last.step} was not committed before the end"), stacklevel=2)
         else:
             self._drop_memory()
         self._reap(quiet=True)
+        self._report_removal()
         return is_done
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: object, *_: object) -> None:
+        # With an error passing another rank may be gone, and its part never comes: the restart should not wait for it.
+        self.close(None if kind is None else _BROKEN_EXIT_SECONDS)
+
+    @property
+    def removed(self) -> int:
+        """How many older steps retention has removed so far, on the rank that commits."""
+        return 0 if self._session is None else self._session.removed()[0]
 
     @property
     def terminating(self) -> bool:
@@ -281,7 +290,7 @@ class Checkpointer:
 
     def _take(self, world: World, store: _engine.Store, attempt: int | None, unreadable: dict[str, str]) -> Any:
         try:
-            begun = store.begin(attempt, world.holder(), world.size, unreadable)
+            begun = store.begin(attempt, world.holder(), world.size, unreadable, self._keep, self._keep_every)
         except CheckpointError as error:
             if world.has_group:
                 return error
@@ -307,7 +316,11 @@ class Checkpointer:
     def _is_restored(self, world: World, store: _engine.Store, reference: tuple[str, str]) -> None:
         """Records that the end of this attempt is not to be held against the step."""
         if world.rank == 0 and (world.size == 1 or world.has_group) and self._begun is not None:
-            store.restored(*self._begun, reference[0])
+            try:
+                store.restored(*self._begun, reference[0])
+            except CheckpointError as error:
+                # The restore is good all the same; only the end of this attempt may count against the step.
+                warnings.warn(CheckpointWarning(f"the restore of `{reference[0]}` was not recorded: {error}"), stacklevel=3)
 
     def _restore_from(self, store: _engine.Store, world: World, reference: tuple[str, str], strict: bool, state: dict[str, Any]) -> int:
         opened = store.open(*reference, 0.0 if world.rank == 0 else _VISIBLE_SECONDS)
@@ -328,7 +341,10 @@ class Checkpointer:
     def _flags(self) -> list[int]:
         """What ranks must agree on: SIGTERM, the last step that failed, and whether a save is in flight."""
         is_busy = self._last is not None and not self._last.done
-        return [int(self._is_terminating), self._failed_step, int(is_busy)]
+        return [int(self._must_end()), self._failed_step, int(is_busy)]
+
+    def _must_end(self) -> bool:
+        return self._is_terminating and not self._is_heeded
 
     def _heed(self, agreed: list[int]) -> None:
         """Does not wait for a step that another rank has failed to write."""
@@ -369,19 +385,36 @@ class Checkpointer:
         self._hook(state)
         may_save, is_urgent = self._may_save(wait or urgent)
         save = Save(step)
+        begun = time.monotonic()
+        collected: tuple[dict[str, Any], list[Leaf]] | None = None
+        failure: Exception | None = None
+        try:
+            # The save before may have ended while this one waited for it.
+            self._reap()
+            if may_save:
+                assert self._collector is not None
+                # State that cannot be saved is a mistake in the script: it raises here, whatever `on_error` is.
+                collected = self._collector.collect(state)
+        except Exception as error:  # noqa: BLE001 - raised below, once every rank knows of it
+            failure = error
         if may_save:
-            assert self._collector is not None
-            begun = time.monotonic()
-            # State that cannot be saved is a mistake in the script: it raises here, whatever `on_error` is.
-            nodes, leaves = self._collector.collect(state)
+            self._agree_on_state(failure)
+        if failure is not None:
+            raise failure
+        if collected is not None:
             self._last = save
-            self._unsettled = [one for one in self._unsettled if not one._settle(0.0)]
-            self._unsettled.append(save)
             try:
-                self._snapshot(save, nodes, leaves, begun, self._deadline if deadline is None else deadline)
+                self._snapshot(save, *collected, begun, self._deadline if deadline is None else deadline)
             except (CheckpointError, MemoryError, OSError) as error:
                 save._fail(error)
                 self._reap()
+            except BaseException as error:
+                # Such as an error of CUDA: it is the script's, and the save has ended for all who wait for it.
+                save._fail(error)
+                save._is_reported = True
+                self._failed_step = step
+                self.counts["failed"] += 1
+                raise
         else:
             save._skip()
             self.counts["skipped"] += 1
@@ -391,6 +424,34 @@ class Checkpointer:
         if urgent or is_urgent:
             self._terminate()
         return save
+
+    def _agree_on_state(self, failure: Exception | None) -> None:
+        """Raises on every rank where one of them cannot save, or where ranks do not have the same tensors: who writes a tensor follows
+        from its name, so one that only some ranks have may be written by nobody."""
+        assert self._world is not None and self._collector is not None
+        world = self._world
+        found: list[tuple[str, str]] = []
+        if not world.has_group:
+            return
+        try:
+            if world.same(self._collector.digest() if failure is None else -1):
+                return
+            first = world.from_first(self._collector.common if failure is None else None)
+            why = self._collector.difference(first) if failure is None and first is not None else ""
+            found = world.gather(("differs", why) if failure is None else ("failed", str(failure)[:500]))
+        except RuntimeError as error:
+            self._lose_group(error)
+        if failure is not None:
+            return
+        for rank, (what, why) in enumerate(found):
+            if what == "failed":
+                raise CheckpointError(f"rank {rank} could not save: {why}")
+        for rank, (_, why) in enumerate(found):
+            if why:
+                raise CheckpointError(
+                    f"ranks do not have the same tensors: rank {rank}: {why}; "
+                    "make it a `DTensor`, or give it under a name of `per_rank`"
+                )
 
     def _snapshot(self, save: Save, nodes: dict[str, Any], leaves: list[Leaf], begun: float, deadline: float) -> None:
         import json
@@ -406,7 +467,8 @@ class Checkpointer:
             objects["rng"] = _rng.capture()
         text = json.dumps(objects)
         torch = _leaf.torch()
-        on_devices: dict[Any, list[tuple[Any, Any]]] = {}
+        assert self._collector is not None
+        on_devices: dict[Any, list[tuple[Any, Any, bool]]] = {}
         for leaf, view in zip(leaves, views):
             if view is None:
                 continue
@@ -416,7 +478,8 @@ class Checkpointer:
                 with torch.no_grad():
                     view.copy_(leaf.value)
             else:
-                on_devices.setdefault(leaf.value.device, []).append((view, leaf.value))
+                is_loose = leaf.name in self._collector.loose
+                on_devices.setdefault(leaf.value.device, []).append((view, leaf.value, is_loose))
         if not on_devices:
             seconds = time.monotonic() - begun
             save._begin(self._session.save(save.step, memory.arena, layout, text, seconds, deadline))
@@ -435,20 +498,29 @@ class Checkpointer:
 
         threading.Thread(target=finish, name="checkpoint-copy", daemon=True).start()
 
-    def _copy_from(self, device: Any, copies: list[tuple[Any, Any]], save: Save) -> Any:
-        """Copies in a stream of its own, behind everything that has been asked of the device so far."""
+    def _copy_from(self, device: Any, copies: list[tuple[Any, Any, bool]], save: Save) -> Any:
+        """Copies in a stream of its own, behind everything that has been asked of the device so far.
+
+        Buffers and other tensors that the step of an optimizer does not change are copied in the stream of the program: a forward may
+        change them before that step.
+        """
         torch = _leaf.torch()
         module = torch.get_device_module(device)
         stream = self._streams.get(device)
         if stream is None:
             stream = self._streams[device] = module.Stream(device=device)
+        with module.stream(module.current_stream(device)), torch.no_grad():
+            for view, source, is_loose in copies:
+                if is_loose:
+                    view.copy_(source, non_blocking=True)
         stream.wait_stream(module.current_stream(device))
         with module.stream(stream), torch.no_grad():
-            for view, source in copies:
-                view.copy_(source, non_blocking=True)
+            for view, source, is_loose in copies:
+                if not is_loose:
+                    view.copy_(source, non_blocking=True)
             event = module.Event()
             event.record(stream)
-        save._sources.extend(source for _, source in copies)
+        save._sources.extend(source for _, source, _ in copies)
         self._pending.append((module, device, event))
         return event
 
@@ -476,6 +548,7 @@ class Checkpointer:
         if last is None or not last.done or last._is_reported:
             return
         last._is_reported = True
+        self._report_removal()
         error = last.failed
         if error is None:
             self._failures = 0
@@ -488,6 +561,13 @@ class Checkpointer:
         if must_raise and not quiet:
             raise error
         warnings.warn(CheckpointWarning(f"step {last.step} was not saved: {error}"), stacklevel=4)
+
+    def _report_removal(self) -> None:
+        """Warns when retention begins to fail: the disk would fill up without a word."""
+        why = None if self._session is None else self._session.removed()[1]
+        if why is not None and not self._has_warned_of_removal:
+            warnings.warn(CheckpointWarning(f"older steps were not removed: {why}"), stacklevel=5)
+        self._has_warned_of_removal = why is not None
 
     def _hook(self, state: dict[str, Any]) -> None:
         for value in state.values():
@@ -508,16 +588,23 @@ class Checkpointer:
     def _terminate(self) -> None:
         """After the save that SIGTERM asked for: what would have happened without us."""
         handler = self._old_handler
+        if callable(handler) or handler is signal.SIG_IGN:
+            # The program decides how it ends, and may save until then.
+            self._is_heeded = True
+            self._return_handler()
+            if callable(handler):
+                handler(signal.SIGTERM, None)
+            return
         self.close()
-        if callable(handler):
-            handler(signal.SIGTERM, None)
-        elif handler is not signal.SIG_IGN:
-            raise SystemExit(128 + signal.SIGTERM)
+        raise SystemExit(128 + signal.SIGTERM)
 
     def _release(self) -> None:
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
+        self._return_handler()
+
+    def _return_handler(self) -> None:
         if self._old_handler is not None and threading.current_thread() is threading.main_thread():
             if signal.getsignal(signal.SIGTERM) == self._on_sigterm:
                 signal.signal(signal.SIGTERM, self._old_handler)

@@ -1,7 +1,8 @@
 """From a committed step back to the state of a program.
 
 Everything is compared before the first byte is read: names, types and shapes. Then tensors are read batch by batch into one
-bounded memory, verified by the engine, and copied to where they belong.
+bounded memory, verified by the engine, and copied to where they belong. What the program does not have yet, such as the state of a new
+optimizer, is first made whole on the CPU, on every rank.
 """
 
 from __future__ import annotations
@@ -87,8 +88,8 @@ class Restorer:
         elif _leaf.is_tensor(value) or _leaf.is_array(value):
             self._wish_into(name, value, node)
         else:
-            for tensor in _tree.tensors(node):
-                self._wish(tensor, node)
+            for tensor, is_array in _tree.tensors(node).items():
+                self._wish(tensor, is_array)
             self._finish.append(lambda: self._give_back(name, value, node))
 
     def _give_back(self, name: str, value: Any, node: Any) -> None:
@@ -113,8 +114,8 @@ class Restorer:
                 self._wish_into(f"{name}.{key}", value, node[key])
             else:
                 others.append(key)
-                for tensor in _tree.tensors(node[key]):
-                    self._wish(tensor, node[key])
+                for tensor, is_array in _tree.tensors(node[key]).items():
+                    self._wish(tensor, is_array)
         if others:
 
             def load() -> None:
@@ -140,15 +141,15 @@ class Restorer:
         wraps: dict[str, Any] = {}
         for own, values in node["state"].items():
             parameter = parameters.get(own)
-            for tensor in _tree.tensors(values):
+            for tensor, is_array in _tree.tensors(values).items():
                 _, shape = self._known(tensor)
                 if parameter is not None and _torch.is_sharded_like(parameter, shape):
                     wraps[tensor] = parameter
-                    self._wish(tensor, values, _leaf.leaf(own, parameter, True))
+                    self._wish(tensor, is_array, _leaf.leaf(own, parameter, True))
                 else:
-                    self._wish(tensor, values)
-        for tensor in _tree.tensors(node["param_groups"]):
-            self._wish(tensor, node["param_groups"])
+                    self._wish(tensor, is_array)
+        for tensor, is_array in _tree.tensors(node["param_groups"]).items():
+            self._wish(tensor, is_array)
 
         def give(path: str, one: dict[str, Any]) -> Any:
             found = self._give(path, one)
@@ -183,12 +184,11 @@ class Restorer:
             )
         self._wishes[tensor] = wish
 
-    def _wish(self, tensor: str, node: Any, like: Leaf | None = None) -> None:
+    def _wish(self, tensor: str, is_array: bool, like: Leaf | None = None) -> None:
         """Reads into a new tensor; with `like`, the part of it that this rank has of another one."""
         dtype, shape = self._known(tensor)
         local = like.local if like is not None else shape
         offsets = like.offsets if like is not None else (0,) * len(shape)
-        is_array = tensor in _arrays(node)
         value = _leaf.empty_array(dtype, local) if is_array else _leaf.empty(dtype, local)
         self._wishes[tensor] = Leaf(tensor, dtype, shape, local, offsets, value)
 
@@ -229,19 +229,3 @@ class Restorer:
 
 def _aligned(size: int) -> int:
     return size + -size % _ALIGN
-
-
-def _arrays(node: Any) -> set[str]:
-    """The names of the arrays of numpy below a node."""
-    found: set[str] = set()
-    open_nodes = [node]
-    while open_nodes:
-        one = open_nodes.pop()
-        if isinstance(one, list):
-            open_nodes.extend(one)
-        elif isinstance(one, dict):
-            if isinstance(one.get("$array"), str) and len(one) == 1:
-                found.add(one["$array"])
-            else:
-                open_nodes.extend(one.values())
-    return found

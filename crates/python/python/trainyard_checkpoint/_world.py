@@ -94,6 +94,15 @@ class World:
         self._dist.all_gather_object(values, value, group=self._group)
         return values
 
+    def same(self, number: int) -> bool:
+        """Whether every rank has the same number; waits for all of them."""
+        if self._dist is None:
+            return True
+        numbers = self._numbers([number, -number])
+        self._dist.all_reduce(numbers, op=self._dist.ReduceOp.MAX, group=self._group)
+        largest, smallest = numbers.tolist()
+        return bool(largest == -smallest)
+
     def most(self, flags: list[int]) -> list[int]:
         """The largest of each number over all ranks; waits for all of them. The last number is of now, others may be of the step before."""
         if self._dist is None:
