@@ -9,8 +9,8 @@ mod tests;
 use std::{collections::BTreeMap, time::Duration};
 
 use trainyard_core::checkpoint::{
-    ATTEMPTS, AttemptId, CommitRef, Fence, Passed, Policy, RecordSeen, Selection, StepName, Tier,
-    TierView, Wanted, lineage, suspects,
+    ATTEMPTS, AttemptId, Claimant, CommitRef, Fence, Passed, Policy, RecordSeen, Selection,
+    StepName, Tier, TierView, Wanted, lineage, suspects,
 };
 
 use crate::{
@@ -72,14 +72,13 @@ fn first(passed: &[Passed]) -> String {
 /// nothing would hide them.
 pub fn begin(
     store: &Store,
-    attempt: Option<u32>,
-    holder: &str,
+    claimant: &Claimant,
     wanted: &Wanted,
     unreadable: &BTreeMap<StepName, String>,
     keep: &Policy,
 ) -> Result<Begun, BeginError> {
     let mut passed = Vec::new();
-    let id = store.fence_keeping(attempt, holder, keep, |view| {
+    let id = store.fence_keeping(claimant, keep, |view| {
         match choose(store, view, wanted, unreadable) {
             Selection::Choice(choice) => {
                 passed = choice.passed;
@@ -123,28 +122,28 @@ fn choose(
     .with_unreadable(&history, &view.folders)
 }
 
-/// Waits for the record of an attempt as another rank: the highest one whose holder begins with `launch`.
+/// Waits for the record of an attempt as another rank: the highest one whose holder begins as that of `claimant`, which is the name of the launch.
 ///
 /// A restart of rank 0 alone takes a higher record, and then this rank is fenced before it publishes anything.
 pub fn join(
     store: &Store,
     clock: &dyn Clock,
-    attempt: u32,
-    launch: &str,
+    claimant: &Claimant,
     timeout: Duration,
 ) -> Result<Begun, BeginError> {
     let start = clock.now();
     let mut pause = FIRST_PAUSE;
     loop {
+        let records = store.view()?.records;
+        let attempt = claimant.store_attempt(&records).unwrap_or(0);
         store.check_fence(AttemptId {
             attempt,
             restart: u32::MAX,
         })?;
         let mut found: Option<Fence> = None;
-        for record in store.view()?.records {
+        for record in records {
             if let RecordSeen::Fence(fence) = record
-                && fence.attempt == attempt
-                && fence.holder.starts_with(launch)
+                && claimant.is_of(&fence)
                 && found.as_ref().is_none_or(|known| known.id() < fence.id())
             {
                 found = Some(fence);

@@ -3,8 +3,8 @@
 use std::{collections::BTreeSet, io, time::Duration};
 
 use trainyard_core::checkpoint::{
-    ATTEMPTS, AttemptFile, AttemptId, Claim, CommitRef, Fence, Policy, RecordSeen, Restored,
-    StepName, VERSION, claim, fenced_by, lineage,
+    ATTEMPTS, AttemptFile, AttemptId, Claim, Claimant, CommitRef, Fence, Policy, RecordSeen,
+    Restored, StepName, VERSION, claim, fenced_by, lineage,
 };
 
 use crate::{
@@ -97,25 +97,24 @@ impl Store {
         holder: &str,
         mut choose: impl FnMut(&View) -> Option<StepName>,
     ) -> Result<AttemptId, StoreError> {
-        self.take_record(attempt, holder, None, |view| Ok(choose(view)))
+        let claimant = Claimant::new(attempt, holder);
+        self.take_record(&claimant, None, |view| Ok(choose(view)))
     }
 
     /// The same on a disk that may be full: where there is no room for the record, what `keep` allows is removed, and the record is
     /// taken once more. The chosen commit stays. An error of `choose` is returned, and no record is taken.
     pub fn fence_keeping<E: From<StoreError>>(
         &self,
-        attempt: Option<u32>,
-        holder: &str,
+        claimant: &Claimant,
         keep: &Policy,
         choose: impl FnMut(&View) -> Result<Option<StepName>, E>,
     ) -> Result<AttemptId, E> {
-        self.take_record(attempt, holder, Some(keep), choose)
+        self.take_record(claimant, Some(keep), choose)
     }
 
     fn take_record<E: From<StoreError>>(
         &self,
-        attempt: Option<u32>,
-        holder: &str,
+        claimant: &Claimant,
         mut keep: Option<&Policy>,
         mut choose: impl FnMut(&View) -> Result<Option<StepName>, E>,
     ) -> Result<AttemptId, E> {
@@ -123,14 +122,14 @@ impl Store {
         let mut failure = StoreError::Contended;
         for _ in 0..CLAIM_RETRIES {
             let view = self.view()?;
-            let id = match claim(attempt, holder, &view.records) {
+            let id = match claim(claimant, &view.records) {
                 Claim::Mine(id) => {
                     // An earlier call may have been cut between the publish and the sync.
                     self.sync_folder(ATTEMPTS)?;
                     return Ok(id);
                 }
                 Claim::Fenced(by) => {
-                    let mine = AttemptId::first(attempt.unwrap_or(0));
+                    let mine = AttemptId::first(claimant.store_attempt(&view.records).unwrap_or(0));
                     return Err(StoreError::Fenced { mine, by }.into());
                 }
                 Claim::Take(id) => id,
@@ -143,7 +142,7 @@ impl Store {
                 pause = pause.saturating_mul(2).min(LONGEST_PAUSE);
                 continue;
             }
-            let record = history.fence(self.run(), id, holder, resume.as_ref());
+            let record = history.fence(self.run(), id, claimant, resume.as_ref());
             let name = within(ATTEMPTS, &id.record_file());
             match self.publish(&name, &record) {
                 Ok(Published::Done) => return Ok(id),

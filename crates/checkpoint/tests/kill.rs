@@ -1,4 +1,5 @@
 //! Real processes that are killed (`SIGKILL`) at random moments while they save into a real folder.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on ends")]
 
 use std::{
     collections::BTreeMap,
@@ -18,7 +19,9 @@ use trainyard_checkpoint_engine::{
     save::{Image, Limits, State},
     token::{self, Random},
 };
-use trainyard_core::checkpoint::{Dtype, Entry, Layout, Policy, Region, Wanted, WantedRegion};
+use trainyard_core::checkpoint::{
+    Claimant, Dtype, Entry, Layout, Policy, Region, Wanted, WantedRegion,
+};
 
 const ROUNDS: u64 = 30;
 const BYTES: usize = 3 << 20;
@@ -58,7 +61,14 @@ fn begun(store: &Store, holder: &str) -> Begun {
         reshard: true,
         ..Wanted::default()
     };
-    begin(store, None, holder, &wanted, &BTreeMap::new(), &keep()).unwrap()
+    begin(
+        store,
+        &Claimant::new(None, holder),
+        &wanted,
+        &BTreeMap::new(),
+        &keep(),
+    )
+    .unwrap()
 }
 
 /// The program that is killed. It runs only as a child of the test below, in the folder of the store.

@@ -54,12 +54,12 @@ pub use limits::{
     READ_BYTES,
 };
 pub use lineage::{
-    Claim, CommitSeen, Head, Lineage, NotCounted, RecordSeen, SUSPECT_AFTER, claim, counts,
-    fenced_by, head, lineage, suspects,
+    Claim, Claimant, CommitSeen, Head, Lineage, NotCounted, RecordSeen, SUSPECT_AFTER, claim,
+    counts, fenced_by, head, lineage, suspects,
 };
 pub use manifest::{
-    Commit, CommitFile, CommitPiece, CommitRef, Fence, LayoutRef, Objects, ObjectsRef, Other,
-    Piece, PieceFile, Restored, Root, Seconds, SharedRef,
+    Commit, CommitFile, CommitPiece, CommitRef, Fence, JobAttempt, LayoutRef, Objects, ObjectsRef,
+    Other, Piece, PieceFile, Restored, Root, Seconds, SharedRef,
 };
 pub use names::{
     ATTEMPTS, AttemptFile, AttemptId, COMMIT_FILE, LATEST, LayoutId, NameError, Nonce, OBJECTS,

@@ -10,7 +10,7 @@ use trainyard_checkpoint_engine::{
     files::probe::Refused,
     store, token,
 };
-use trainyard_core::checkpoint::{AttemptId, CommitRef, Policy, StepName, Wanted};
+use trainyard_core::checkpoint::{AttemptId, Claimant, CommitRef, Policy, StepName, Wanted};
 
 use crate::{
     error::{of_begin, of_store, plain},
@@ -92,12 +92,13 @@ impl Store {
 
     /// Begins an attempt as its rank 0; `unreadable` has folders that could not be read, with the reason. On a full disk, what `keep`
     /// and `every` allow is removed.
-    #[pyo3(signature = (attempt, holder, world, unreadable, keep, every))]
+    #[pyo3(signature = (attempt, job, holder, world, unreadable, keep, every))]
     #[expect(clippy::too_many_arguments, reason = "Python names each of them")]
     fn begin(
         &self,
         py: Python<'_>,
         attempt: Option<u32>,
+        job: Option<String>,
         holder: &str,
         world: u32,
         unreadable: BTreeMap<String, String>,
@@ -114,15 +115,32 @@ impl Store {
             ..Wanted::default()
         };
         let keep = Policy { last: keep, every };
-        py.detach(|| begin::begin(&self.store, attempt, holder, &wanted, &passed_over, &keep))
+        let claimant = Claimant {
+            attempt,
+            job,
+            holder: holder.to_owned(),
+        };
+        py.detach(|| begin::begin(&self.store, &claimant, &wanted, &passed_over, &keep))
             .map(Attempt)
             .map_err(|error| of_begin(&error))
     }
 
     /// Waits as another rank for the record of an attempt whose holder begins with `launch`.
-    fn join(&self, py: Python<'_>, attempt: u32, launch: &str, timeout: f64) -> PyResult<Attempt> {
+    fn join(
+        &self,
+        py: Python<'_>,
+        attempt: u32,
+        job: Option<String>,
+        launch: &str,
+        timeout: f64,
+    ) -> PyResult<Attempt> {
         let timeout = seconds(timeout)?;
-        py.detach(|| begin::join(&self.store, &*self.clock, attempt, launch, timeout))
+        let claimant = Claimant {
+            attempt: Some(attempt),
+            job,
+            holder: launch.to_owned(),
+        };
+        py.detach(|| begin::join(&self.store, &*self.clock, &claimant, timeout))
             .map(Attempt)
             .map_err(|error| of_begin(&error))
     }

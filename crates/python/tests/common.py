@@ -29,7 +29,7 @@ def _run(script: str, arguments: list[str], environment: dict[str, str], output:
     os.dup2(output.fileno(), 2)
     sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
     sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
-    for name in ("RANK", "WORLD_SIZE", "TRAINYARD_ATTEMPT"):
+    for name in ("RANK", "WORLD_SIZE", "TRAINYARD_ATTEMPT", "TRAINYARD_JOB_UID"):
         os.environ.pop(name, None)
     os.environ.update(environment)
     sys.argv = [script, *arguments]

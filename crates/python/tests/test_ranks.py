@@ -66,5 +66,10 @@ class Ranks(Case):
         again = [self.start("files.py", self.root, RANK=str(rank), WORLD_SIZE="2", TRAINYARD_ATTEMPT="8") for rank in (1, 0)]
         outputs = [self.finish(process) for process in again]
         self.assertEqual([output.splitlines()[-1] for output in outputs], ["5 [1, 7]", "5 [0, 7]"])
+        # A job that is deleted and created again counts its attempts from 1.
+        job = {"WORLD_SIZE": "2", "TRAINYARD_ATTEMPT": "1", "TRAINYARD_JOB_UID": "again"}
+        created = [self.start("files.py", self.root, RANK=str(rank), **job) for rank in (1, 0)]
+        outputs = [self.finish(process) for process in created]
+        self.assertEqual([output.splitlines()[-1] for output in outputs], ["5 [1, 7]", "5 [0, 7]"])
         alone = self.start("files.py", self.root, RANK="0", WORLD_SIZE="2")
         self.assertIn("2 ranks cannot agree on an attempt", self.finish(alone, 1))

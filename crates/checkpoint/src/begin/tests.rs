@@ -52,25 +52,32 @@ fn each_start_resumes_from_the_newest_step() {
     let disk = FaultyDisk::new(1);
     let store = open(&disk, 1);
     let none = BTreeMap::new();
-    let first = begin(&store, None, "a", &wanted(), &none, &keep()).unwrap();
+    let first = begin(&store, &Claimant::new(None, "a"), &wanted(), &none, &keep()).unwrap();
     assert_eq!(
         (first.id, step_of(&first)),
         (AttemptId::first(0), None::<u64>)
     );
     save(&store, first.id, 10);
     save(&store, first.id, 20);
-    let second = begin(&store, None, "b", &wanted(), &none, &keep()).unwrap();
+    let second = begin(&store, &Claimant::new(None, "b"), &wanted(), &none, &keep()).unwrap();
     assert_eq!(
         (second.id, step_of(&second)),
         (AttemptId::first(1), Some(20))
     );
     // The same holder continues with its record.
-    let again = begin(&store, None, "b", &wanted(), &none, &keep()).unwrap();
+    let again = begin(&store, &Claimant::new(None, "b"), &wanted(), &none, &keep()).unwrap();
     assert_eq!(again, second);
     // A step that cannot be read is passed over, with the reason.
     let newest = second.resumes_from.unwrap().folder;
     let mut unreadable = BTreeMap::from([(newest, "damaged".to_owned())]);
-    let third = begin(&store, None, "c", &wanted(), &unreadable, &keep()).unwrap();
+    let third = begin(
+        &store,
+        &Claimant::new(None, "c"),
+        &wanted(),
+        &unreadable,
+        &keep(),
+    )
+    .unwrap();
     assert_eq!(step_of(&third), Some(10));
     assert!(
         third.passed[0].to_string().contains("damaged"),
@@ -80,14 +87,21 @@ fn each_start_resumes_from_the_newest_step() {
     // Where none is left no record is published, so nothing is hidden from the next attempt.
     let oldest = third.resumes_from.unwrap().folder;
     unreadable.insert(oldest, "truncated".to_owned());
-    let error = begin(&store, None, "d", &wanted(), &unreadable, &keep()).unwrap_err();
+    let error = begin(
+        &store,
+        &Claimant::new(None, "d"),
+        &wanted(),
+        &unreadable,
+        &keep(),
+    )
+    .unwrap_err();
     assert!(
         error
             .to_string()
             .starts_with("no step can be restored: step 10"),
         "{error}"
     );
-    let fourth = begin(&store, None, "e", &wanted(), &none, &keep()).unwrap();
+    let fourth = begin(&store, &Claimant::new(None, "e"), &wanted(), &none, &keep()).unwrap();
     assert_eq!((fourth.id.attempt, step_of(&fourth)), (3, Some(10)));
 }
 
@@ -97,21 +111,83 @@ fn other_ranks_learn_the_pair() {
     let (store, other) = (open(&disk, 1), open(&disk, 2));
     let clock = ManualClock::start();
     let wait = Duration::from_secs(5);
-    let early = join(&other, &*clock, 3, "launch", wait).unwrap_err();
+    let early = join(&other, &*clock, &Claimant::new(Some(3), "launch"), wait).unwrap_err();
     assert_eq!(
         early.to_string(),
         "no record of attempt 3 after 5 s: rank 0 has not begun"
     );
     let none = BTreeMap::new();
-    let begun = begin(&store, Some(3), "launch/x", &wanted(), &none, &keep()).unwrap();
-    assert_eq!(join(&other, &*clock, 3, "launch", wait).unwrap(), begun);
-    assert!(join(&other, &*clock, 3, "elsewhere", wait).is_err());
-    let restart = begin(&store, Some(3), "launch/y", &wanted(), &none, &keep()).unwrap();
+    let begun = begin(
+        &store,
+        &Claimant::new(Some(3), "launch/x"),
+        &wanted(),
+        &none,
+        &keep(),
+    )
+    .unwrap();
+    assert_eq!(
+        join(&other, &*clock, &Claimant::new(Some(3), "launch"), wait).unwrap(),
+        begun
+    );
+    assert!(join(&other, &*clock, &Claimant::new(Some(3), "elsewhere"), wait).is_err());
+    let restart = begin(
+        &store,
+        &Claimant::new(Some(3), "launch/y"),
+        &wanted(),
+        &none,
+        &keep(),
+    )
+    .unwrap();
     assert_eq!(restart.id.restart, 1);
-    assert_eq!(join(&other, &*clock, 3, "launch", wait).unwrap(), restart);
-    begin(&store, Some(4), "launch/z", &wanted(), &none, &keep()).unwrap();
-    let late = join(&other, &*clock, 3, "launch", wait).unwrap_err();
+    assert_eq!(
+        join(&other, &*clock, &Claimant::new(Some(3), "launch"), wait).unwrap(),
+        restart
+    );
+    begin(
+        &store,
+        &Claimant::new(Some(4), "launch/z"),
+        &wanted(),
+        &none,
+        &keep(),
+    )
+    .unwrap();
+    let late = join(&other, &*clock, &Claimant::new(Some(3), "launch"), wait).unwrap_err();
     assert!(late.to_string().starts_with("fenced:"), "{late}");
+}
+
+#[test]
+fn job_that_is_created_again_goes_on() {
+    let disk = FaultyDisk::new(1);
+    let (store, other) = (open(&disk, 1), open(&disk, 2));
+    let clock = ManualClock::start();
+    let none = BTreeMap::new();
+    let wait = Duration::from_secs(1);
+    let of = |job: &str, attempt: u32, holder: &str| Claimant {
+        job: Some(job.to_owned()),
+        ..Claimant::new(Some(attempt), holder)
+    };
+    for attempt in 1..=2 {
+        let claimant = of("before", attempt, &format!("launch/{attempt}"));
+        let begun = begin(&store, &claimant, &wanted(), &none, &keep()).unwrap();
+        save(&store, begun.id, u64::from(attempt) * 10);
+    }
+    let claimant = of("again", 1, "launch/x");
+    let begun = begin(&store, &claimant, &wanted(), &none, &keep()).unwrap();
+    assert_eq!((begun.id.attempt, step_of(&begun)), (3, Some(20)));
+    let joined = join(&other, &*clock, &of("again", 1, "launch"), wait).unwrap();
+    assert_eq!(
+        (joined.id, joined.resumes_from),
+        (begun.id, begun.resumes_from)
+    );
+    // A process of the job before that still runs.
+    let late = begin(
+        &store,
+        &of("before", 3, "launch/y"),
+        &wanted(),
+        &none,
+        &keep(),
+    );
+    assert!(late.unwrap_err().to_string().starts_with("fenced:"));
 }
 
 #[test]
@@ -119,7 +195,7 @@ fn commit_that_cannot_be_read_is_not_ignored() {
     let disk = FaultyDisk::new(1);
     let store = open(&disk, 1);
     let none = BTreeMap::new();
-    let first = begin(&store, None, "a", &wanted(), &none, &keep()).unwrap();
+    let first = begin(&store, &Claimant::new(None, "a"), &wanted(), &none, &keep()).unwrap();
     save(&store, first.id, 10);
     save(&store, first.id, 20);
     let commit = |step: u64| {
@@ -134,8 +210,7 @@ fn commit_that_cannot_be_read_is_not_ignored() {
     disk.flip(&commit(20), 40).unwrap();
     let second = begin(
         &open(&disk.copy(1), 2),
-        None,
-        "b",
+        &Claimant::new(None, "b"),
         &wanted(),
         &none,
         &keep(),
@@ -148,7 +223,7 @@ fn commit_that_cannot_be_read_is_not_ignored() {
         "{why}"
     );
     disk.flip(&commit(10), 40).unwrap();
-    let error = begin(&store, None, "c", &wanted(), &none, &keep()).unwrap_err();
+    let error = begin(&store, &Claimant::new(None, "c"), &wanted(), &none, &keep()).unwrap_err();
     assert!(
         error
             .to_string()
@@ -157,7 +232,7 @@ fn commit_that_cannot_be_read_is_not_ignored() {
     );
     // Nothing is hidden: once the error is gone, the newest step is restored.
     disk.flip(&commit(20), 40).unwrap();
-    let third = begin(&store, None, "d", &wanted(), &none, &keep()).unwrap();
+    let third = begin(&store, &Claimant::new(None, "d"), &wanted(), &none, &keep()).unwrap();
     assert_eq!(step_of(&third), Some(20));
 }
 
@@ -166,14 +241,14 @@ fn read_error_never_starts_at_step_0() {
     let disk = FaultyDisk::new(1);
     let store = open(&disk, 1);
     let none = BTreeMap::new();
-    let first = begin(&store, None, "a", &wanted(), &none, &keep()).unwrap();
+    let first = begin(&store, &Claimant::new(None, "a"), &wanted(), &none, &keep()).unwrap();
     save(&store, first.id, 10);
     let operations = {
         let copy = disk.copy(1);
         let client = copy.client();
         let storage = Arc::new(client.clone());
         let store = Store::create(storage, ManualClock::start(), Some("run"), 2).unwrap();
-        begin(&store, None, "b", &wanted(), &none, &keep()).unwrap();
+        begin(&store, &Claimant::new(None, "b"), &wanted(), &none, &keep()).unwrap();
         client.operations()
     };
     let mut refused = 0;
@@ -182,12 +257,19 @@ fn read_error_never_starts_at_step_0() {
         let storage = Arc::new(copy.client_with(&[(at, Fault::Io)]));
         let begun = Store::create(storage, ManualClock::start(), Some("run"), 2)
             .map_err(BeginError::from)
-            .and_then(|store| begin(&store, None, "b", &wanted(), &none, &keep()));
+            .and_then(|store| begin(&store, &Claimant::new(None, "b"), &wanted(), &none, &keep()));
         match begun {
             Ok(begun) => assert_eq!(step_of(&begun), Some(10), "operation {at}"),
             Err(_) => refused += 1,
         }
-        let next = begin(&open(&copy, 3), None, "c", &wanted(), &none, &keep()).unwrap();
+        let next = begin(
+            &open(&copy, 3),
+            &Claimant::new(None, "c"),
+            &wanted(),
+            &none,
+            &keep(),
+        )
+        .unwrap();
         assert_eq!(step_of(&next), Some(10), "operation {at}");
     }
     assert!(refused > 5, "{refused} of {operations}");
@@ -198,12 +280,12 @@ fn attempt_begins_on_a_full_disk() {
     let disk = FaultyDisk::new(1);
     let store = open(&disk, 1);
     let none = BTreeMap::new();
-    let first = begin(&store, None, "a", &wanted(), &none, &keep()).unwrap();
+    let first = begin(&store, &Claimant::new(None, "a"), &wanted(), &none, &keep()).unwrap();
     for step in 1..=6 {
         save(&store, first.id, step);
     }
     disk.limit(Some(1));
-    let full = begin(&store, None, "b", &wanted(), &none, &keep()).unwrap_err();
+    let full = begin(&store, &Claimant::new(None, "b"), &wanted(), &none, &keep()).unwrap_err();
     assert!(
         matches!(&full, BeginError::Store(error) if error.is_full()),
         "{full}"
@@ -221,6 +303,6 @@ fn attempt_begins_on_a_full_disk() {
     let used = store.whole_view().unwrap();
     let bytes: u64 = used.folders.iter().map(|folder| folder.bytes).sum();
     disk.limit(Some(bytes));
-    let second = begin(&store, None, "b", &wanted(), &none, &keep()).unwrap();
+    let second = begin(&store, &Claimant::new(None, "b"), &wanted(), &none, &keep()).unwrap();
     assert_eq!(step_of(&second), Some(10));
 }

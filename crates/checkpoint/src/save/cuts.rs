@@ -16,7 +16,8 @@ use std::{
 
 use serde_json::Value;
 use trainyard_core::checkpoint::{
-    AttemptId, Dtype, Entry, Layout, Passed, PassedWhy, Policy, Region, Wanted, WantedRegion,
+    AttemptId, Claimant, Dtype, Entry, Layout, Passed, PassedWhy, Policy, Region, Wanted,
+    WantedRegion,
 };
 
 use super::{Image, Limits, Progress, SaveError, Session, State};
@@ -116,7 +117,13 @@ fn start(client: &Faulty, attempt: u32, world: u32) -> Result<Session, BeginErro
     };
     let none = BTreeMap::new();
     let holder = format!("h{attempt}");
-    let begun = begin(&store, Some(attempt), &holder, &wanted(world), &none, &keep)?;
+    let begun = begin(
+        &store,
+        &Claimant::new(Some(attempt), &holder),
+        &wanted(world),
+        &none,
+        &keep,
+    )?;
     if let Some(from) = begun.resumes_from {
         store.restored(begun.id, &from.folder)?;
     }
@@ -168,7 +175,13 @@ fn check(disk: &FaultyDisk, acknowledged: Option<u64>, context: &str) -> Option<
         }
     };
     let (none, keep) = (BTreeMap::new(), Policy::default());
-    let begun = match begin(&store, None, "check", &wanted(1), &none, &keep) {
+    let begun = match begin(
+        &store,
+        &Claimant::new(None, "check"),
+        &wanted(1),
+        &none,
+        &keep,
+    ) {
         Ok(begun) => begun,
         Err(BeginError::NothingUsable(reasons)) => {
             assert!(

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use trainyard_core::checkpoint::{Selection, Wanted};
+use trainyard_core::checkpoint::{Claimant, Selection, Wanted};
 
 use super::*;
 use crate::{
@@ -499,7 +499,7 @@ fn full_disk_does_not_stop_the_next_attempt() {
         ..Policy::default()
     };
     let id = store
-        .fence_keeping(Some(2), "next", &keep, |view| {
+        .fence_keeping(&Claimant::new(Some(2), "next"), &keep, |view| {
             Ok::<_, StoreError>(choose(view))
         })
         .unwrap();

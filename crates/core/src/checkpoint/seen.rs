@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     folder::{FolderSeen, FolderState},
     lineage::{CommitSeen, Lineage, RecordSeen, head, suspects},
-    manifest::Commit,
+    manifest::{Commit, JobAttempt},
     names::{AttemptId, StepName},
     select::Selection,
 };
@@ -19,6 +19,8 @@ use super::{
 pub const SAVES_KEPT: usize = 32;
 /// Longest reason, in bytes: it is kept in the status of a job.
 pub const WHY_BYTES: usize = 600;
+/// Longest uid of a job, in bytes.
+const UID_BYTES: usize = 128;
 /// Largest number that is believed. What is larger is another number once it was read as JSON by others, and no job has that many steps or bytes.
 const LARGEST: u64 = 1 << 53;
 /// Longest time of a save that is believed, in seconds; what is larger is not known.
@@ -110,13 +112,16 @@ pub enum ResumedFrom {
 }
 
 /// The newest attempt that has a record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NewestAttempt {
     /// The attempt, as the store counts attempts.
     pub attempt: u32,
     /// What it resumed from; of several restarts inside the attempt, what the last one did.
     pub from: ResumedFrom,
+    /// The job that counts its own attempts, and which one of them this is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<JobAttempt>,
 }
 
 /// What is seen of a store.
@@ -179,6 +184,9 @@ impl StoreSeen {
             why: why.map(cut),
             attempt: lineage.head.as_ref().map(|head| NewestAttempt {
                 attempt: head.id.attempt,
+                job: (head.record.as_ref())
+                    .filter(|record| record.id() == head.id)
+                    .and_then(|record| record.job.clone()),
                 from: match &head.record {
                     Some(record) if record.id() == head.id => match &record.resumes_from {
                         Some(from) => ResumedFrom::Step(from.folder.step),
@@ -201,6 +209,9 @@ impl StoreSeen {
         }
         self.uncommitted = self.uncommitted.filter(|step| *step <= LARGEST);
         self.why = self.why.map(cut);
+        if let Some(newest) = &mut self.attempt {
+            newest.job.take_if(|job| job.uid.len() > UID_BYTES);
+        }
         self.saves.retain(CompleteStep::is_believed);
         self.saves.truncate(SAVES_KEPT);
         if let Some(NewestAttempt { from, .. }) = &mut self.attempt

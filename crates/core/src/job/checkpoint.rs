@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{CheckpointRecord, EventKind, EventReason, SeenGang, SeenStore, pass::Pass};
 use crate::{
-    checkpoint::{ResumedFrom, StoreSeen, WHY_BYTES},
+    checkpoint::{NewestAttempt, ResumedFrom, StoreSeen, WHY_BYTES},
     diagnose,
 };
 
@@ -76,15 +76,26 @@ fn seen(pass: &Pass<'_>) -> SeenStore {
 }
 
 fn take(pass: &mut Pass<'_>, store: &StoreSeen) {
+    let uid = pass.job.uid.as_deref();
     let record = &mut pass.status.trainyard;
     let attempt = record.attempt;
     let kept = record.checkpoint.get_or_insert_default();
     kept.newest.clone_from(&store.newest);
+    // A job that was created again in its old folder follows on the attempts of the one before.
+    if let Some(NewestAttempt {
+        attempt: newest,
+        job: Some(job),
+        ..
+    }) = &store.attempt
+        && Some(job.uid.as_str()) == uid
+    {
+        kept.earlier_attempts = newest.checked_sub(job.attempt);
+    }
     kept.uncommitted = store.uncommitted;
     kept.why.clone_from(&store.why);
     kept.unreadable_since = None;
     if kept.attempt == attempt
-        && let Some(newest) = store.attempt
+        && let Some(newest) = &store.attempt
         && kept.store_attempt(attempt) == Some(newest.attempt)
     {
         kept.resumed_from = Some(newest.from);
@@ -187,7 +198,7 @@ pub(super) fn settle(pass: &mut Pass<'_>) {
         }
         SeenStore::Unknown(_) => (None, None),
         SeenStore::Seen { store, .. } => {
-            let newest = store.attempt.map_or(0, |newest| newest.attempt);
+            let newest = store.attempt.as_ref().map_or(0, |newest| newest.attempt);
             let step = store.newest.as_ref().map(|newest| newest.step);
             (Some(newest), step)
         }

@@ -288,9 +288,13 @@ class Checkpointer:
         self._begun = (number, restart)
         self._session = _engine.Session(store, number, restart, world.rank, world.size, self._keep, self._keep_every)
 
+    def _job(self, world: World) -> str | None:
+        """The job whose number the attempt is; an attempt that the program gives is the store's."""
+        return world.job() if self._given[3] is None else None
+
     def _take(self, world: World, store: _engine.Store, attempt: int | None, unreadable: dict[str, str]) -> Any:
         try:
-            begun = store.begin(attempt, world.holder(), world.size, unreadable, self._keep, self._keep_every)
+            begun = store.begin(attempt, self._job(world), world.holder(), world.size, unreadable, self._keep, self._keep_every)
         except CheckpointError as error:
             if world.has_group:
                 return error
@@ -304,7 +308,7 @@ class Checkpointer:
             )
         if world.rank == 0:
             return self._take(world, store, attempt, unreadable)
-        begun = store.join(attempt, world.launch(), _VISIBLE_SECONDS)
+        begun = store.join(attempt, self._job(world), world.launch(), _VISIBLE_SECONDS)
         return (begun.attempt, begun.restart, begun.resumes_from, begun.passed)
 
     def _about_now(self) -> dict[str, Any]:

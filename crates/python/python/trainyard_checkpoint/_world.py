@@ -63,6 +63,11 @@ class World:
         """The attempt that trainyard started this process for."""
         return _number("TRAINYARD_ATTEMPT")
 
+    def job(self) -> str | None:
+        """The job that counts those attempts, where it counts them itself: the store then goes on from the attempts of others."""
+        uid = os.environ.get("TRAINYARD_JOB_UID", "")
+        return uid[:128] or None
+
     def launch(self) -> str:
         """What all ranks of one start have in common, as far as the environment shows it."""
         run = os.environ.get("TORCHELASTIC_RUN_ID", "")

@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     barrier::{self, Coordinator, Envelope, StoreReport, Summary},
-    checkpoint::{CompleteStep, NewestAttempt, ResumedFrom, StoreSeen},
+    checkpoint::{CompleteStep, JobAttempt, NewestAttempt, ResumedFrom, StoreSeen},
 };
 
 fn save(step: u64, attempt: u32, snapshot_ms: u64) -> CompleteStep {
@@ -22,7 +22,11 @@ fn seen(newest: Option<CompleteStep>, attempt: u32, from: ResumedFrom, now: i64)
         store: Box::new(StoreSeen {
             saves: newest.clone().into_iter().collect(),
             newest,
-            attempt: Some(NewestAttempt { attempt, from }),
+            attempt: Some(NewestAttempt {
+                attempt,
+                from,
+                job: None,
+            }),
             ..StoreSeen::default()
         }),
         at: at(now),
@@ -241,6 +245,7 @@ fn last_save_is_seen_after_the_end() {
 #[test]
 fn leader_of_a_gang_reports_the_store() {
     let mut world = world(SeenStore::Unused);
+    world.job.uid = Some("uid".to_owned());
     assert_eq!(record(&world).earlier_attempts, Some(0));
     let limits = barrier::Limits::default();
     let mut coordinator = Coordinator::new("job".to_owned(), limits);
@@ -256,10 +261,14 @@ fn leader_of_a_gang_reports_the_store() {
         },
     };
     let store = StoreSeen {
-        newest: Some(save(60, 1, 0)),
+        newest: Some(save(60, 5, 0)),
         attempt: Some(NewestAttempt {
-            attempt: 1,
+            attempt: 5,
             from: ResumedFrom::Nothing,
+            job: Some(JobAttempt {
+                uid: "uid".to_owned(),
+                attempt: 1,
+            }),
         }),
         why: Some("odd \u{1b}[31m text".to_owned()),
         ..StoreSeen::default()
@@ -277,6 +286,8 @@ fn leader_of_a_gang_reports_the_store() {
     let found = record(&world);
     assert_eq!(found.newest.as_ref().map(|newest| newest.step), Some(60));
     assert_eq!(found.resumed_from, Some(ResumedFrom::Nothing));
+    // Four attempts of a job before it, which was deleted.
+    assert_eq!(found.earlier_attempts, Some(4));
     assert!(!found.why.as_ref().unwrap().contains('\u{1b}'));
     // The store is gone; another start of the leader, which has not looked yet, changes nothing.
     coordinator.receive(&report(None, "it hangs"));
@@ -292,8 +303,9 @@ fn leader_of_a_gang_reports_the_store() {
         newest: Some(save(u64::MAX, 1, 0)),
         uncommitted: Some(u64::MAX),
         attempt: Some(NewestAttempt {
-            attempt: 1,
+            attempt: 5,
             from: ResumedFrom::Step(u64::MAX),
+            job: None,
         }),
         ..StoreSeen::default()
     };

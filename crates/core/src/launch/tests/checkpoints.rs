@@ -5,7 +5,7 @@ use crate::{
     barrier::{Barrier, SlotSet, StopHow},
     checkpoint::CompleteStep,
     job::{CheckpointRecord, JobRecord},
-    launch::StartPoint,
+    launch::{Counting, StartPoint},
     spec::{Kind, Role},
 };
 
@@ -40,7 +40,7 @@ fn checkpoint_variables() {
         .role(Role::Worker, 2)
         .done();
     let known = StartPoint {
-        earlier_attempts: Some(4),
+        counting: Counting::Store(4),
         step: Some(1200),
     };
     assert_eq!(
@@ -49,6 +49,7 @@ fn checkpoint_variables() {
         "no annotation"
     );
     job.settings.checkpoints = Some("/ckpt".to_owned());
+    job.uid = Some("uid".to_owned());
     let record = |attempt, earlier_attempts| CheckpointRecord {
         attempt,
         earlier_attempts,
@@ -69,7 +70,7 @@ fn checkpoint_variables() {
         barrier,
         ..JobRecord::default()
     };
-    let cases: [(&str, Option<StartPoint>, &[&str]); 6] = [
+    let cases: [(&str, Option<StartPoint>, &[&str]); 7] = [
         ("a file", None, &["TRAINYARD_ATTEMPT=3"]),
         (
             "known",
@@ -90,6 +91,15 @@ fn checkpoint_variables() {
             "a restart in place, whose other programs are given no step",
             Some(StartPoint::of(&with(record(3, Some(0)), Some(barrier)), 3)),
             &["TRAINYARD_ATTEMPT=3"],
+        ),
+        (
+            "a cluster",
+            Some(StartPoint::on_cluster(&with(record(3, Some(5)), None), 3)),
+            &[
+                "TRAINYARD_ATTEMPT=3",
+                "TRAINYARD_JOB_UID=uid",
+                "TRAINYARD_RESUME_STEP=60",
+            ],
         ),
         (
             "a store that cannot be read",
