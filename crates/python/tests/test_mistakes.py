@@ -120,6 +120,16 @@ class Mistakes(Case):
         self.assertRegex(output, r"^interrupted after [01]\.\d+ s\n$", errors)
         self.assertEqual(self.steps(), [])
 
+    def test_sigterm_before_close(self) -> None:
+        self.addCleanup(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, signal.SIG_DFL))
+        checkpointer = Checkpointer(self.root)
+        save = checkpointer.save(1, x=torch.ones(100_000))
+        os.kill(os.getpid(), signal.SIGTERM)
+        with self.assertRaises(SystemExit) as raised:
+            checkpointer.close()
+        self.assertEqual((raised.exception.code, save.committed()), (143, True))
+        self.assertEqual(signal.getsignal(signal.SIGTERM), signal.SIG_DFL)
+
     def test_damaged_root_file(self) -> None:
         with Checkpointer(self.root) as checkpointer:
             self.assertTrue(checkpointer.save(1, x=1).committed(60))

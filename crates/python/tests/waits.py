@@ -7,9 +7,9 @@ from trainyard_checkpoint import Checkpointer
 
 checkpointer = Checkpointer(sys.argv[1], rank=0, world=2, attempt=1)
 save = checkpointer.save(1, x=1)
-print("waiting", flush=True)
 begun = time.monotonic()
 try:
+    print("waiting", flush=True)
     save.committed(60)
 except KeyboardInterrupt:
     print(f"interrupted after {time.monotonic() - begun:.1f} s", flush=True)

@@ -218,6 +218,15 @@ class Checkpointer:
         """Waits for the save in flight, at most for `timeout` seconds. Returns whether nothing is in flight."""
         if timeout is not None:
             _arguments.seconds("timeout", timeout)
+        handler = self._old_handler
+        is_late = self._is_terminating and not self._is_closed
+        is_done = self._close(timeout)
+        if is_late and self._pid == os.getpid():
+            # SIGTERM came after the last step: it is not lost.
+            _end(handler)
+        return is_done
+
+    def _close(self, timeout: float | None) -> bool:
         if self._is_closed or self._pid != os.getpid():
             return True
         self._is_closed = True
@@ -532,13 +541,10 @@ class Checkpointer:
         self._is_terminating = True
 
     def _terminate(self) -> None:
-        """After the save that SIGTERM asked for: what would have happened without us."""
+        """After the save that SIGTERM asked for."""
         handler = self._old_handler
-        self.close()
-        if callable(handler):
-            handler(signal.SIGTERM, None)
-        elif handler is not signal.SIG_IGN:
-            raise SystemExit(128 + signal.SIGTERM)
+        self._close(None)
+        _end(handler)
 
     def _release(self) -> None:
         for hook in self._hooks:
@@ -552,7 +558,15 @@ class Checkpointer:
     def _at_exit(self) -> None:
         # After SIGTERM or an error another rank may be gone, and its part never comes: the restart should not wait for it.
         is_broken = self._is_terminating or getattr(sys, "last_value", None) is not None
-        self.close(_BROKEN_EXIT_SECONDS if is_broken else _EXIT_SECONDS)
+        self._close(_BROKEN_EXIT_SECONDS if is_broken else _EXIT_SECONDS)
+
+
+def _end(handler: Any) -> None:
+    """What SIGTERM would have done without us."""
+    if callable(handler):
+        handler(signal.SIGTERM, None)
+    elif handler is not signal.SIG_IGN:
+        raise SystemExit(128 + signal.SIGTERM)
 
 
 def _device(leaves: list[Any]) -> Any:
