@@ -18,7 +18,17 @@ PATIENCE = 120
 # Ranks of a test share the machine, and are forked from a process without threads.
 os.environ["OMP_NUM_THREADS"] = "1"
 _PROCESSES = multiprocessing.get_context("forkserver")
-_PROCESSES.set_forkserver_preload(["torch", "numpy", "torch.distributed.tensor", "torch.optim", "torch.distributed.checkpoint", "trainyard_checkpoint"])
+_PROCESSES.set_forkserver_preload(
+    [
+        "torch",
+        "numpy",
+        "torch.distributed.tensor",
+        "torch.distributed.fsdp",
+        "torch.distributed.checkpoint.state_dict",
+        "torch.optim",
+        "trainyard_checkpoint",
+    ]
+)
 
 
 def _run(script: str, arguments: list[str], environment: dict[str, str], output: multiprocessing.connection.Connection) -> None:

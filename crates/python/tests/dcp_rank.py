@@ -40,7 +40,8 @@ def table() -> torch.Tensor:
 
 
 def tensors(filled: bool, dim: int) -> dict[str, object]:
-    """Rows of several kinds: split along a dimension, replicated, of one rank, on a mesh of two dimensions, and plain values."""
+    """Split along a dimension, replicated, plain, on a mesh of two dimensions (as tensor parallelism has it), and values."""
+
     def of(value: torch.Tensor) -> torch.Tensor:
         return value if filled else torch.zeros_like(value)
 
@@ -87,6 +88,14 @@ def trained(seed: int, steps: int) -> tuple[torch.nn.Module, torch.optim.Optimiz
     return model, optimizer
 
 
+def digest(tensors: list[torch.Tensor]) -> list[str]:
+    return [value.full_tensor().double().sum().item().hex() for value in tensors]
+
+
+def moments(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    return [one["exp_avg"] for one in optimizer.state.values()]
+
+
 def report(**values: object) -> None:
     print(json.dumps(values), flush=True)
 
@@ -123,15 +132,14 @@ elif what == "fsdp-save":
     model, optimizer = trained(1, 2)
     values, settings = get_state_dict(model, optimizer)
     dcp.save({"model": values, "optimizer": settings}, storage_writer=Writer(root, 5))
-    report(digest=[value.full_tensor().double().sum().item().hex() for value in model.state_dict().values()])
+    report(model=digest(list(model.state_dict().values())), moments=digest(moments(optimizer)))
 elif what == "fsdp-load":
     model, optimizer = trained(99, 1)
     values, settings = get_state_dict(model, optimizer)
     state = {"model": values, "optimizer": settings}
     dcp.load(state, storage_reader=Reader(root))
     set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
-    moments = [one["exp_avg"].full_tensor().double().sum().item().hex() for one in optimizer.state.values()]
-    report(digest=[value.full_tensor().double().sum().item().hex() for value in model.state_dict().values()], moments=moments)
+    report(model=digest(list(model.state_dict().values())), moments=digest(moments(optimizer)))
 elif what == "killed":
     # Rank 1 ends before it writes its part, or rank 0 once all parts are written and before the commit.
     dcp.save({"weight": torch.ones(1000)}, storage_writer=Writer(root, 1))

@@ -40,11 +40,8 @@ class Dcp(Case):
 
     def test_fsdp(self) -> None:
         saved = self.each(2, "fsdp-save")
-        found = {world: self.each(world, "fsdp-load") for world in (2, 3)}
-        for ranks in found.values():
-            for one in ranks:
-                self.assertEqual(one["digest"], saved[0]["digest"])
-                self.assertEqual(one["moments"], found[2][0]["moments"])
+        for found in self.each(3, "fsdp-load"):
+            self.assertEqual(found, saved[0])
 
     def test_async_save(self) -> None:
         for found in self.each(2, "async"):
