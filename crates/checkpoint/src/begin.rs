@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use trainyard_core::checkpoint::{
     ATTEMPTS, AttemptId, Claimant, CommitRef, Fence, Passed, Policy, RecordSeen, Selection,
-    StepName, Tier, TierView, Wanted, lineage, suspects,
+    StepName, Tier, TierView, Wanted, head, lineage, select, suspects, suspects_at_start,
 };
 
 use crate::{
@@ -79,7 +79,8 @@ pub fn begin(
 ) -> Result<Begun, BeginError> {
     let mut passed = Vec::new();
     let id = store.fence_keeping(claimant, keep, |view| {
-        match choose(store, view, wanted, unreadable) {
+        let attempt = claimant.store_attempt(&view.records);
+        match choose(store, view, attempt, wanted, unreadable) {
             Selection::Choice(choice) => {
                 passed = choice.passed;
                 Ok(Some(choice.commit.folder))
@@ -101,15 +102,66 @@ pub fn begin(
     })
 }
 
+/// The commit that an attempt would resume from now, or the one of a step; nothing is recorded, so nobody is fenced.
+pub fn find(
+    store: &Store,
+    step: Option<u64>,
+    wanted: &Wanted,
+) -> Result<Option<CommitRef>, BeginError> {
+    let view = store.view()?;
+    let commits = view.commits();
+    let history = lineage(store.run(), &view.records, &commits);
+    let folder = match step {
+        Some(step) => (history.commits.iter().rev())
+            .find(|seen| seen.folder.step == step)
+            .map(|seen| seen.folder.clone()),
+        None => match choose(store, &view, None, wanted, &BTreeMap::new()) {
+            Selection::Choice(choice) => Some(choice.commit.folder),
+            Selection::None { reasons } if reasons.is_empty() => None,
+            Selection::None { reasons } => return Err(BeginError::NothingUsable(reasons)),
+        },
+    };
+    let seen = folder.and_then(|folder| {
+        let mut commits = history.commits.iter();
+        commits.find(|seen| seen.folder == folder)
+    });
+    Ok(seen.map(|seen| CommitRef {
+        folder: seen.folder.clone(),
+        crc32c: seen.commit.crc32c,
+    }))
+}
+
+/// The commits after one that was loaded, with the reason why an attempt that continues from it passes over them.
+pub fn later_than(
+    store: &Store,
+    loaded: &StepName,
+) -> Result<BTreeMap<StepName, String>, BeginError> {
+    let view = store.view()?;
+    let history = lineage(store.run(), &view.records, &view.commits());
+    let after = (history.commits.iter().rev()).take_while(|seen| seen.folder != *loaded);
+    let why = format!("step {} was loaded instead", loaded.step);
+    Ok(after
+        .map(|seen| (seen.folder.clone(), why.clone()))
+        .collect())
+}
+
 fn choose(
     store: &Store,
     view: &View,
+    attempt: Option<u32>,
     wanted: &Wanted,
     unreadable: &BTreeMap<StepName, String>,
 ) -> Selection {
     let commits = view.commits();
     let history = lineage(store.run(), &view.records, &commits);
-    let mut known = suspects(&view.records, &commits);
+    // Whoever counts attempts starts one when those before it have ended; without a number, the newest may be restoring now.
+    let is_next = attempt
+        .is_some_and(|mine| head(&view.records).is_some_and(|newest| newest.id.attempt < mine));
+    let mut known = if is_next {
+        suspects_at_start(&view.records, &commits)
+    } else {
+        suspects(&view.records, &commits)
+    };
     known.extend(unreadable.clone());
     let mut views = [TierView {
         tier: Tier::Shared,

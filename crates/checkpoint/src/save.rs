@@ -8,6 +8,7 @@ mod background;
 #[cfg(test)]
 mod cuts;
 mod error;
+mod parts;
 #[cfg(test)]
 mod tests;
 

@@ -1,6 +1,9 @@
 //! Memory for tensors, and where each one lies in it.
 
-use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::{
+    collections::BTreeMap,
+    os::fd::{AsFd as _, AsRawFd as _},
+};
 
 use pyo3::prelude::*;
 use trainyard_checkpoint_engine::arena::Arena as Memory;
@@ -43,11 +46,16 @@ impl Layout {
     #[new]
     fn new(tensors: Vec<Described>) -> PyResult<Self> {
         let (mut entries, mut starts, mut end) = (Vec::new(), Vec::new(), 0_u64);
+        let mut parts: BTreeMap<String, u32> = BTreeMap::new();
         for (name, kind, shape, local, offsets) in tensors {
+            // Several parts of one tensor: keys of the file must differ.
+            let part = parts.entry(name.clone()).or_default();
+            let key = (*part > 0).then(|| format!("{name}#{part}"));
+            *part += 1;
             let is_whole = local == shape;
             let entry = Entry {
                 name,
-                key: None,
+                key,
                 dtype: dtype(&kind)?,
                 shape,
                 within: (!is_whole).then(|| Region {

@@ -61,25 +61,13 @@ impl Session {
     ) -> PyResult<Save> {
         let deadline = seconds(deadline)?;
         py.detach(|| {
-            let (data, size) = layout.image();
-            let source = Arc::new(arena.0.image(size).map_err(plain)?);
-            let state = State {
-                images: vec![Image { source, data }],
-                layout: Some(layout.document.clone()),
-                objects: Some(serde_json::from_str(objects).map_err(plain)?),
-                snapshot,
-                ..State::default()
-            };
+            let state = state(arena, layout, objects, snapshot)?;
             let shared = self.0.session();
             let (clock, abandon) = abandonable(Arc::clone(&shared.clock));
             // A clock for each save, so that each can be abandoned by itself.
             let session = Saving {
                 clock,
-                limits: Limits {
-                    deadline,
-                    ..shared.limits
-                },
-                ..shared.clone()
+                ..self.within(deadline)
             };
             match self.0.save_by(Arc::new(session), step, state) {
                 Started::Save(running) => Ok(Save { running, abandon }),
@@ -91,13 +79,93 @@ impl Session {
     /// Waits until nothing is under way, the removal of older steps included. Returns whether that is so.
     fn settle(&self, py: Python<'_>, timeout: f64) -> PyResult<bool> {
         let timeout = seconds(timeout)?;
-        Ok(py.detach(|| self.0.settle(timeout)))
+        let settled = interruptible(py, timeout, |slice| self.0.settle(slice).then_some(()));
+        Ok(settled?.is_some())
     }
 
     /// How many folders retention has removed after commits of this rank, and why it failed the last time.
     fn removed(&self) -> (u64, Option<String>) {
         let counts = self.0.counts();
         (counts.removed, counts.last_not_removed)
+    }
+
+    /// Writes what is in the arena and returns its bytes when they are durable; `commit` makes the step visible.
+    #[expect(clippy::too_many_arguments, reason = "Python names each of them")]
+    fn write(
+        &self,
+        py: Python<'_>,
+        step: u64,
+        arena: &Arena,
+        layout: &Layout,
+        objects: &str,
+        snapshot: f64,
+        deadline: f64,
+    ) -> PyResult<u64> {
+        let session = self.within(seconds(deadline)?);
+        py.detach(|| {
+            let state = state(arena, layout, objects, snapshot)?;
+            session
+                .write_part(step, &state)
+                .map_err(|error| of_save(&error))
+        })
+    }
+
+    /// Commits a step that every rank has written. Returns its folder and checksum.
+    fn commit(&self, py: Python<'_>, step: u64, deadline: f64) -> PyResult<(String, String)> {
+        let session = self.within(seconds(deadline)?);
+        let saved = py
+            .detach(|| session.commit_parts(step))
+            .map_err(|error| of_save(&error))?;
+        let commit = saved.commit;
+        Ok((commit.folder.to_string(), commit.crc32c.to_string()))
+    }
+}
+
+impl Session {
+    fn within(&self, deadline: Duration) -> Saving {
+        Saving {
+            limits: Limits {
+                deadline,
+                ..self.0.session().limits
+            },
+            ..self.0.session().clone()
+        }
+    }
+}
+
+/// What a rank hands over: the file image at the begin of an arena, and its small state.
+fn state(arena: &Arena, layout: &Layout, objects: &str, snapshot: f64) -> PyResult<State> {
+    let (data, size) = layout.image();
+    let source = Arc::new(arena.0.image(size).map_err(plain)?);
+    Ok(State {
+        images: vec![Image { source, data }],
+        layout: Some(layout.document.clone()),
+        objects: Some(serde_json::from_str(objects).map_err(plain)?),
+        snapshot,
+        ..State::default()
+    })
+}
+
+/// How long a wait may keep Python from its signals.
+const SLICE: Duration = Duration::from_millis(100);
+
+/// Waits in slices and runs the handlers of signals between them, so that Ctrl-C ends a wait.
+fn interruptible<T: Send>(
+    py: Python<'_>,
+    timeout: Duration,
+    wait: impl Fn(Duration) -> Option<T> + Sync,
+) -> PyResult<Option<T>> {
+    let mut left = timeout;
+    loop {
+        let slice = left.min(SLICE);
+        if let Some(found) = py.detach(|| wait(slice)) {
+            return Ok(Some(found));
+        }
+        left -= slice;
+        if left.is_zero() {
+            return Ok(None);
+        }
+        py.check_signals()?;
     }
 }
 
@@ -125,7 +193,7 @@ impl Save {
     /// Waits until it is committed, durably. Raises `TimeoutError` if it takes longer, and its own error if it failed.
     fn wait(&self, py: Python<'_>, timeout: f64) -> PyResult<BTreeMap<&'static str, f64>> {
         let timeout = seconds(timeout)?;
-        match py.detach(|| self.running.committed(timeout)) {
+        match interruptible(py, timeout, |slice| self.running.committed(slice))? {
             None => {
                 let step = self.running.step();
                 let text = format!("step {step} is not committed after {timeout:?}");

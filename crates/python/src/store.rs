@@ -1,6 +1,11 @@
 //! A root, and the attempt that saves into it.
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use pyo3::prelude::*;
 use trainyard_checkpoint_engine::{
@@ -13,7 +18,7 @@ use trainyard_checkpoint_engine::{
 use trainyard_core::checkpoint::{AttemptId, Claimant, CommitRef, Policy, StepName, Wanted};
 
 use crate::{
-    error::{of_begin, of_store, plain},
+    error::{NotFound, of_begin, of_store, plain},
     restore::Checkpoint,
 };
 
@@ -25,6 +30,20 @@ pub(crate) fn seconds(time: f64) -> PyResult<Duration> {
 
 pub(crate) fn step_name(text: &str) -> PyResult<StepName> {
     text.parse().map_err(plain)
+}
+
+/// Why a root could not be opened. What of it is not ours to repair is named with a way out.
+fn of_root(root: &Path, error: &store::StoreError) -> PyErr {
+    let root = root.display();
+    match error {
+        store::StoreError::Manifest { .. } => plain(format!(
+            "`{root}` cannot be opened: {error}; nothing was changed: put `trainyard.json` back from a copy, or give another root"
+        )),
+        store::StoreError::NotAStore => NotFound::new_err(format!(
+            "`{root}` cannot be opened: {error}; give the root that the job saves into"
+        )),
+        _ => plain(format!("`{root}` cannot be opened: {error}")),
+    }
 }
 
 /// An attempt that has its record.
@@ -82,7 +101,29 @@ impl Store {
             let clock = SystemClock::start();
             let seed = token::seed().map_err(plain)?;
             let store = store::Store::create(Arc::new(files), Arc::clone(&clock), None, seed)
-                .map_err(|error| of_store(&error))?;
+                .map_err(|error| of_root(&root, &error))?;
+            Ok(Self {
+                store: Arc::new(store),
+                clock,
+            })
+        })
+    }
+
+    /// Opens a root that exists for reading; nothing is created or tried.
+    #[staticmethod]
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "arguments come from Python as values"
+    )]
+    fn existing(py: Python<'_>, root: PathBuf) -> PyResult<Self> {
+        py.detach(|| {
+            let files = Files::existing(&root).map_err(|error| {
+                NotFound::new_err(format!("`{}` cannot be opened: {error}", root.display()))
+            })?;
+            let clock = SystemClock::start();
+            let seed = token::seed().map_err(plain)?;
+            let store = store::Store::existing(Arc::new(files), Arc::clone(&clock), seed)
+                .map_err(|error| of_root(&root, &error))?;
             Ok(Self {
                 store: Arc::new(store),
                 clock,
@@ -123,6 +164,35 @@ impl Store {
         py.detach(|| begin::begin(&self.store, &claimant, &wanted, &passed_over, &keep))
             .map(Attempt)
             .map_err(|error| of_begin(&error))
+    }
+
+    /// Folder and checksum of the newest step that can be restored, or of the one with this number. Nobody is fenced by it.
+    #[pyo3(signature = (step, world))]
+    fn find(
+        &self,
+        py: Python<'_>,
+        step: Option<u64>,
+        world: u32,
+    ) -> PyResult<Option<(String, String)>> {
+        let wanted = Wanted {
+            world,
+            reshard: true,
+            ..Wanted::default()
+        };
+        let found = py
+            .detach(|| begin::find(&self.store, step, &wanted))
+            .map_err(|error| of_begin(&error))?;
+        Ok(found.map(|one| (one.folder.to_string(), one.crc32c.to_string())))
+    }
+
+    /// The steps after one that was loaded, with the reason, as `begin` takes them.
+    fn later_than(&self, py: Python<'_>, folder: &str) -> PyResult<BTreeMap<String, String>> {
+        let loaded = step_name(folder)?;
+        let found = py
+            .detach(|| begin::later_than(&self.store, &loaded))
+            .map_err(|error| of_begin(&error))?;
+        let found = found.into_iter();
+        Ok(found.map(|(name, why)| (name.to_string(), why)).collect())
     }
 
     /// Waits as another rank for the record of an attempt whose holder begins with `launch`.

@@ -21,7 +21,17 @@ PATIENCE = 120
 # Ranks of a test share the machine, and are forked from a process without threads.
 os.environ["OMP_NUM_THREADS"] = "1"
 _PROCESSES = multiprocessing.get_context("forkserver")
-_PROCESSES.set_forkserver_preload(["torch", "numpy", "torch.distributed.tensor", "torch.optim", "trainyard_checkpoint"])
+_PROCESSES.set_forkserver_preload(
+    [
+        "torch",
+        "numpy",
+        "torch.distributed.tensor",
+        "torch.distributed.fsdp",
+        "torch.distributed.checkpoint.state_dict",
+        "torch.optim",
+        "trainyard_checkpoint",
+    ]
+)
 
 
 def _run(script: str, arguments: list[str], environment: dict[str, str], output: multiprocessing.connection.Connection) -> None:
@@ -124,11 +134,11 @@ class Case(unittest.TestCase):
         self.assertEqual(child.wait(), code, output)
         return output
 
-    def ranks(self, world: int, what: str, *arguments: object, code: int = 0) -> list[dict[str, object]]:
-        """Runs `ranks.py` on so many processes; the last line of each is its result."""
+    def ranks(self, world: int, what: str, *arguments: object, code: int = 0, script: str = "ranks.py") -> list[dict[str, object]]:
+        """Runs a script on so many processes; the last line of each is its result."""
         meeting = self.folder / f"meeting-{what}-{world}-{len(list(self.folder.iterdir()))}"
         processes = [
-            self.start("ranks.py", what, self.root, meeting, *arguments, RANK=str(rank), WORLD_SIZE=str(world)) for rank in range(world)
+            self.start(script, what, self.root, meeting, *arguments, RANK=str(rank), WORLD_SIZE=str(world)) for rank in range(world)
         ]
         outputs = [self.finish(process, code) for process in processes]
         return [json.loads(output.splitlines()[-1]) for output in outputs] if code == 0 else []

@@ -23,15 +23,19 @@ pub(super) const FRAMEWORK: &str = "checkpoint";
 /// Lines of failed tests that are shown.
 const SHOWN_LINES: usize = 60;
 
-/// The example that saves through the package.
-const TRIAL: Trial = Trial {
-    file: "checkpoint.yaml",
-    fault: "kill rank=1 at=step:100",
-    resumed: RESUMED,
-    gang: true,
-};
+/// The examples that save through the package.
+const TRIALS: [Trial; 2] = [trial("checkpoint.yaml"), trial("dcp.yaml")];
 
-/// Builds the wheel, runs its tests and its example. How many runs of the example there were, and what is wrong.
+const fn trial(file: &'static str) -> Trial {
+    Trial {
+        file,
+        fault: "kill rank=1 at=step:100",
+        resumed: RESUMED,
+        gang: true,
+    }
+}
+
+/// Builds the wheel, runs its tests and its examples. How many runs of the examples there were, and what is wrong.
 pub(super) fn run(binary: &Path) -> Result<(usize, Vec<String>), Failure> {
     let environment = named(FRAMEWORK).environment()?;
     let pytorch = named("pytorch").environment()?;
@@ -50,21 +54,23 @@ pub(super) fn run(binary: &Path) -> Result<(usize, Vec<String>), Failure> {
         }
     }
     let mut ran = 0;
-    for fault in [None, Some(TRIAL.fault)] {
-        let call = Call {
-            binary,
-            framework: named("pytorch"),
-            environment: &pytorch,
-            trial: &TRIAL,
-            fault,
-            packages: Some(&packages),
-        };
-        match call.run() {
-            Ok(time) => report::progress(&format!("{call}: {}", report::seconds(time))),
-            Err(Failure::Failed(message)) => wrong.push(format!("{call}: {message}")),
-            Err(other) => return Err(other),
+    for trial in &TRIALS {
+        for fault in [None, Some(trial.fault)] {
+            let call = Call {
+                binary,
+                framework: named("pytorch"),
+                environment: &pytorch,
+                trial,
+                fault,
+                packages: Some(&packages),
+            };
+            match call.run() {
+                Ok(time) => report::progress(&format!("{call}: {}", report::seconds(time))),
+                Err(Failure::Failed(message)) => wrong.push(format!("{call}: {message}")),
+                Err(other) => return Err(other),
+            }
+            ran += 1;
         }
-        ran += 1;
     }
     Ok((ran, wrong))
 }

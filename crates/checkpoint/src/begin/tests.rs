@@ -106,6 +106,50 @@ fn each_start_resumes_from_the_newest_step() {
 }
 
 #[test]
+fn numbered_attempt_counts_the_newest_death() {
+    let disk = FaultyDisk::new(1);
+    let store = open(&disk, 1);
+    let none = BTreeMap::new();
+    let at = |number: u32, holder: &str| begin(&store, Some(number), holder, &wanted(), &none);
+    let first = at(1, "a").unwrap();
+    save(&store, first.id, 10);
+    save(&store, first.id, 20);
+    assert_eq!(step_of(&at(2, "b").unwrap()), Some(20));
+    assert_eq!(step_of(&at(3, "c").unwrap()), Some(20));
+    // Both have ended, and neither has restored it.
+    let fourth = at(4, "d").unwrap();
+    assert_eq!(step_of(&fourth), Some(10));
+    let why = fourth.passed[0].to_string();
+    assert!(
+        why.contains("2 attempts ended while they restored it"),
+        "{why}"
+    );
+}
+
+#[test]
+fn found_steps_and_later_ones() {
+    let disk = FaultyDisk::new(1);
+    let store = open(&disk, 1);
+    let number = |step| {
+        let found = find(&store, step, &wanted()).unwrap();
+        found.map(|found| found.folder.step)
+    };
+    assert_eq!(number(None), None);
+    let first = begin(&store, None, "a", &wanted(), &BTreeMap::new()).unwrap();
+    for step in [10, 20, 30] {
+        save(&store, first.id, step);
+    }
+    let looked = [None, Some(10), Some(20), Some(15)].map(number);
+    assert_eq!(looked, [Some(30), Some(10), Some(20), None]);
+    let loaded = find(&store, Some(10), &wanted()).unwrap().unwrap().folder;
+    let later = later_than(&store, &loaded).unwrap();
+    let steps: Vec<u64> = later.keys().map(|folder| folder.step).collect();
+    assert_eq!(steps, [20, 30]);
+    let second = begin(&store, None, "b", &wanted(), &later).unwrap();
+    assert_eq!(second.resumes_from.unwrap().folder, loaded);
+}
+
+#[test]
 fn other_ranks_learn_the_pair() {
     let disk = FaultyDisk::new(1);
     let (store, other) = (open(&disk, 1), open(&disk, 2));

@@ -131,6 +131,35 @@ fn two_ranks_commit_together() {
 }
 
 #[test]
+fn parts_are_seen_only_with_their_commit() {
+    let disk = FaultyDisk::new(1);
+    let first = session(&disk.client(), 1, 0, 2).unwrap();
+    let second = session(&disk.client(), 1, 1, 2).unwrap();
+    assert_eq!(first.write_part(5, &state(5, 0, 700)).unwrap(), 700);
+    let early = second.commit_parts(5).unwrap_err();
+    assert!(early.to_string().contains("rank"), "{early}");
+    second.write_part(5, &state(5, 1, 300)).unwrap();
+    assert!(load(&disk, 2).is_none());
+    // Any rank commits, at once.
+    let saved = second.commit_parts(5).unwrap();
+    assert_eq!(saved.commit.folder.step, 5);
+    let (step, memory, _) = load(&disk, 2).unwrap();
+    assert_eq!((step, memory.0.len()), (5, 2));
+    assert_eq!(memory.0[&(1, 0)], image_of(&state(5, 1, 300)));
+    assert_eq!(first.commit_parts(5).unwrap().commit, saved.commit);
+    // A later attempt fences both calls.
+    let later = session(&disk.client(), 2, 0, 2).unwrap();
+    for result in [
+        first.write_part(6, &state(6, 0, 10)).map(|_| ()),
+        first.commit_parts(6).map(|_| ()),
+    ] {
+        let error = result.unwrap_err();
+        assert!(error.to_string().starts_with("fenced"), "{error}");
+    }
+    drop(later);
+}
+
+#[test]
 fn another_rank_commits_when_rank_0_is_gone() {
     let disk = FaultyDisk::new(1);
     let zero = session(&disk.client(), 1, 0, 2).unwrap();

@@ -12,7 +12,7 @@ import warnings
 import weakref
 from typing import Any, Self
 
-from . import _about, _engine, _leaf, _memory, _rng, _torch
+from . import _about, _arguments, _engine, _leaf, _memory, _rng, _torch
 from ._collect import Collector
 from ._engine import CheckpointError, Damaged, Fenced
 from ._leaf import Leaf
@@ -66,25 +66,29 @@ class Checkpointer:
         rng: bool = True,
         sigterm: bool = True,
     ) -> None:
-        text = os.fspath(root)
-        if "://" in text:
-            raise CheckpointError(f"`{text}` is not a folder; object stores are not supported yet")
+        text = _arguments.root(root)
         if local is not None:
             raise CheckpointError("`local` is not supported yet; give a folder that all ranks see as `root`")
-        if on_error not in ("warn", "raise"):
-            raise CheckpointError(f"unknown on_error `{on_error}`; expected one of `warn`, `raise`")
-        if data not in ("exact", "restart-epoch"):
-            raise CheckpointError(f"unknown data `{data}`; expected one of `exact`, `restart-epoch`")
-        for name, number in (("keep", keep), ("every", every), ("keep_every", keep_every), ("max_failures", max_failures)):
-            if number is not None and (type(number) is not int or number < 1):
-                raise CheckpointError(f"`{name}` must be a number of 1 or more, found `{number}`")
+        _arguments.one_of("on_error", on_error, ("warn", "raise"))
+        _arguments.one_of("data", data, ("exact", "restart-epoch"))
+        for name, number in (("keep", keep), ("max_failures", max_failures)):
+            _arguments.number(name, number, 1)
+        for name, number in (("every", every), ("keep_every", keep_every)):
+            if number is not None:
+                _arguments.number(name, number, 1)
+        for name, number in (("rank", rank), ("world", world), ("attempt", attempt)):
+            if number is not None:
+                _arguments.number(name, number, 0)
+        for name, choice in (("rng", rng), ("sigterm", sigterm)):
+            _arguments.one_of(name, choice, (True, False))
+        _arguments.seconds("deadline", deadline)
         if (rank is None) != (world is None):
             raise CheckpointError("`rank` and `world` go together")
         self.root = text
         self._keep, self._keep_every, self._every = keep, keep_every, every
         self._on_error, self._max_failures, self._deadline = on_error, max_failures, deadline
         self._given = (rank, world, group, attempt)
-        self._per_rank, self._data = frozenset(per_rank), data
+        self._per_rank, self._data = _arguments.names("per_rank", per_rank), data
         self._saves_rng, self._takes_sigterm = rng, sigterm
         #: Plain values of the restored step, by name.
         self.values: dict[str, Any] = {}
@@ -119,6 +123,7 @@ class Checkpointer:
 
     def restore(self, *, strict: bool = True, **state: Any) -> int | None:
         """Restores the newest step that can be read; returns its number, or None where there is none."""
+        _arguments.one_of("strict", strict, (True, False))
         world, store = self._open()
         unreadable: dict[str, str] = {}
         while True:
@@ -150,7 +155,7 @@ class Checkpointer:
             if world.size > 1 and not world.has_group:
                 raise Damaged(why)
             unreadable[reference[0]] = why
-            warnings.warn(CheckpointWarning(f"trying the step before: {why}"), stacklevel=2)
+            warnings.warn(CheckpointWarning(f"step {int(reference[0].split('-')[0])} cannot be restored, trying the step before: {why}"), stacklevel=2)
         self._is_restored(world, store, reference)
         self._hook(state)
         self.prepare(**state)
@@ -158,6 +163,7 @@ class Checkpointer:
 
     def step(self, step: int, **state: Any) -> Save | None:
         """Saves if the step is due, or at once after SIGTERM; otherwise does next to nothing."""
+        _arguments.step(step, state)
         world, _ = self._open()
         self._reap()
         is_due = self._every is not None and step % self._every == 0
@@ -184,6 +190,9 @@ class Checkpointer:
 
     def save(self, step: int, *, deadline: float | None = None, wait: bool = False, **state: Any) -> Save:
         """Saves now. Returns when the state may change on the processor; with `wait`, when the step is committed."""
+        _arguments.step(step, state)
+        if deadline is not None:
+            _arguments.seconds("deadline", deadline)
         self._open()
         self._reap()
         return self._save(step, state, deadline, wait, False)
@@ -208,6 +217,17 @@ class Checkpointer:
 
     def close(self, timeout: float | None = None) -> bool:
         """Waits for the save in flight, at most for `timeout` seconds. Returns whether nothing is in flight."""
+        if timeout is not None:
+            _arguments.seconds("timeout", timeout)
+        handler = self._old_handler
+        is_late = self._must_end() and not self._is_closed
+        is_done = self._close(timeout)
+        if is_late and self._pid == os.getpid():
+            # SIGTERM came after the last step: it is not lost.
+            _end(handler)
+        return is_done
+
+    def _close(self, timeout: float | None) -> bool:
         if self._is_closed or self._pid != os.getpid():
             return True
         self._is_closed = True
@@ -256,14 +276,29 @@ class Checkpointer:
         if self._world is not None and self._store is not None:
             return self._world, self._store
         rank, size, group, _ = self._given
-        self._world = World(rank, size, group, self._deadline)
-        os.makedirs(os.path.dirname(os.path.abspath(self.root)), exist_ok=True)
-        self._store = _engine.Store(self.root)
+        if self._world is None:
+            self._world = World(rank, size, group, self._deadline)
+        self._store = self._open_store(self._world)
         self._collector = Collector(self._world, self._per_rank)
         atexit.register(self._at_exit)
         if self._takes_sigterm and threading.current_thread() is threading.main_thread():
             self._old_handler = signal.signal(signal.SIGTERM, self._on_sigterm)
         return self._world, self._store
+
+    def _open_store(self, world: World) -> _engine.Store:
+        """Opens the root on every rank; where one of them cannot, all of them raise."""
+        store, raised = None, None
+        try:
+            store = _engine.Store(self.root)
+        except CheckpointError as error:
+            raised = error
+        for rank, why in enumerate(world.gather(None if raised is None else str(raised))):
+            if why is not None and raised is None:
+                raised = CheckpointError(f"rank {rank} cannot open the root: {why}")
+        if raised is not None:
+            raise raised
+        assert store is not None
+        return store
 
     def _begin(self, unreadable: dict[str, str]) -> None:
         """Takes the record of this attempt, or learns it; once, and again for a step that could not be read."""
@@ -381,10 +416,6 @@ class Checkpointer:
         return not agreed[2], is_urgent
 
     def _save(self, step: int, state: dict[str, Any], deadline: float | None, wait: bool, urgent: bool) -> Save:
-        if not state:
-            raise CheckpointError("nothing to save: give the state as named arguments, such as `model=model`")
-        if type(step) is not int or step < 0:
-            raise CheckpointError(f"a step must be a number of 0 or more, found `{step}`")
         self._begin({})
         self._hook(state)
         may_save, is_urgent = self._may_save(wait or urgent)
@@ -590,7 +621,7 @@ class Checkpointer:
         self._is_terminating = True
 
     def _terminate(self) -> None:
-        """After the save that SIGTERM asked for: what would have happened without us."""
+        """After the save that SIGTERM asked for."""
         handler = self._old_handler
         if callable(handler) or handler is signal.SIG_IGN:
             # The program decides how it ends, and may save until then.
@@ -599,8 +630,8 @@ class Checkpointer:
             if callable(handler):
                 handler(signal.SIGTERM, None)
             return
-        self.close()
-        raise SystemExit(128 + signal.SIGTERM)
+        self._close(None)
+        _end(handler)
 
     def _release(self) -> None:
         for hook in self._hooks:
@@ -617,7 +648,15 @@ class Checkpointer:
     def _at_exit(self) -> None:
         # After SIGTERM or an error another rank may be gone, and its part never comes: the restart should not wait for it.
         is_broken = self._is_terminating or getattr(sys, "last_value", None) is not None
-        self.close(_BROKEN_EXIT_SECONDS if is_broken else _EXIT_SECONDS)
+        self._close(_BROKEN_EXIT_SECONDS if is_broken else _EXIT_SECONDS)
+
+
+def _end(handler: Any) -> None:
+    """What SIGTERM would have done without us."""
+    if callable(handler):
+        handler(signal.SIGTERM, None)
+    elif handler is not signal.SIG_IGN:
+        raise SystemExit(128 + signal.SIGTERM)
 
 
 def _device(leaves: list[Any]) -> Any:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from os import PathLike
-from typing import final
+from typing import Any, final
 
 __all__ = [
     "Abandoned",
@@ -73,11 +73,16 @@ class Checkpoint:
         wishes: Sequence[tuple[str, Sequence[int], Sequence[int], int]],
         prefer: int | None,
     ) -> int: ...
+    def read_into(self, wishes: Sequence[tuple[str, Sequence[int], Sequence[int], Any]], prefer: int | None) -> int: ...
 
 @final
 class Store:
     """A root of one run."""
     def __new__(cls, root: str | PathLike[str]) -> Store: ...
+    @staticmethod
+    def existing(root: str | PathLike[str]) -> Store: ...
+    def find(self, step: int | None, world: int) -> tuple[str, str] | None: ...
+    def later_than(self, folder: str) -> dict[str, str]: ...
     def begin(
         self,
         attempt: int | None,
@@ -116,5 +121,15 @@ class Session:
     ) -> Save: ...
     def settle(self, timeout: float) -> bool: ...
     def removed(self) -> tuple[int, str | None]: ...
+    def write(
+        self,
+        step: int,
+        arena: Arena,
+        layout: Layout,
+        objects: str,
+        snapshot: float,
+        deadline: float,
+    ) -> int: ...
+    def commit(self, step: int, deadline: float) -> tuple[str, str]: ...
 
 def owner(name: str, offsets: Sequence[int], sizes: Sequence[int], replicas: Sequence[int]) -> int | None: ...

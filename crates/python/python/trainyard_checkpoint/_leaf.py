@@ -129,8 +129,7 @@ def _torch_leaf(name: str, value: Any, spread: bool) -> Leaf:
         raise CheckpointError(f"cannot save `{name}`: tensors of type `{value.dtype}` are not supported")
     if is_dtensor(value):
         return _distributed(name, value, known[0])
-    plain = (module.Tensor, module.nn.Parameter, getattr(module.nn, "Buffer", module.Tensor))
-    if type(value) not in plain:
+    if type(value) not in _plain():
         kind = type(value)
         raise CheckpointError(f"cannot save `{name}`: tensors of class `{kind.__module__}.{kind.__qualname__}` are not supported")
     if value.layout != module.strided or value.is_quantized or value.device.type == "meta":
@@ -164,12 +163,37 @@ def _distributed(name: str, value: Any, dtype: str) -> Leaf:
     return Leaf(name, dtype, shape, tuple(local), tuple(offsets), part, replicas, True)
 
 
+def memory(value: Any) -> memoryview | None:
+    """The bytes of a tensor or an array, to be written; None where they are not contiguous, or not in the memory of the processor."""
+    module = numpy()
+    if module is None:
+        return None
+    if is_tensor(value):
+        if type(value) not in _plain() or value.device.type != "cpu" or not value.is_contiguous() or value.is_conj() or value.is_neg():
+            return None
+        value = value.detach().reshape(-1).view(torch().uint8).numpy()
+    elif not is_array(value) or not value.flags.c_contiguous or not value.flags.writeable:
+        return None
+    return memoryview(value.reshape(-1).view(module.uint8))
+
+
+def _plain() -> tuple[Any, ...]:
+    """The classes of tensors whose values are all that there is to them."""
+    module = torch()
+    return (module.Tensor, module.nn.Parameter, getattr(module.nn, "Buffer", module.Tensor))
+
+
+def torch_type(dtype: str) -> Any:
+    """The type of torch, by its name in the files."""
+    return getattr(torch(), _FROM_FILE[dtype])
+
+
 def empty(dtype: str, shape: Shape) -> Any:
     """A tensor for something that the program does not have yet."""
     module = torch()
     if module is None:
         raise CheckpointError("the step has tensors of torch: import torch before `restore`")
-    return module.empty(shape, dtype=getattr(module, _FROM_FILE[dtype]))
+    return module.empty(shape, dtype=torch_type(dtype))
 
 
 def empty_array(dtype: str, shape: Shape) -> Any:
