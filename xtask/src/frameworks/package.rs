@@ -19,6 +19,9 @@ use crate::{Failure, cache::cannot, report, step};
 /// What the suite calls it.
 pub(super) const FRAMEWORK: &str = "checkpoint";
 
+/// The folder with tests that need `PyTorch` and nothing else.
+const TESTS: &str = "crates/python/tests";
+
 /// Lines of failed tests that are shown.
 const SHOWN_LINES: usize = 60;
 
@@ -34,15 +37,13 @@ const TRIAL: Trial = Trial {
 pub(super) fn run(binary: &Path) -> Result<(usize, Vec<String>), Failure> {
     let environment = named(FRAMEWORK).environment()?;
     let pytorch = named("pytorch").environment()?;
-    // Beside what is built, since the scratch folder of a run goes with the run.
-    let folder = step::root().join("target/python-package");
-    let packages = install(&environment, &folder, &[])?;
+    let (folder, packages) = built()?;
     let mut wrong = Vec::new();
     for tests in test_files()? {
         let began = Instant::now();
-        match test(&environment, &packages, &folder, &tests)? {
+        match test(&environment, &packages, &folder, TESTS, &tests)? {
             None => report::progress(&format!(
-                "crates/python/tests/{tests}: {}",
+                "{TESTS}/{tests}: {}",
                 report::seconds(began.elapsed())
             )),
             Some(complaint) => wrong.push(complaint),
@@ -59,13 +60,21 @@ pub(super) fn run(binary: &Path) -> Result<(usize, Vec<String>), Failure> {
             packages: Some(&packages),
         };
         match call.run() {
-            Ok(time) => report::progress(&format!("{call}: {}", report::seconds(time))),
+            Ok(ended) => report::progress(&format!("{call}: {}", report::seconds(ended.time))),
             Err(Failure::Failed(message)) => wrong.push(format!("{call}: {message}")),
             Err(other) => return Err(other),
         }
         ran += 1;
     }
     Ok((ran, wrong))
+}
+
+/// Builds the wheel. The folder for what comes of it, beside what is built since the scratch folder of a run goes with the run, and
+/// the one with the package.
+pub(super) fn built() -> Result<(PathBuf, PathBuf), Failure> {
+    let folder = step::root().join("target/python-package");
+    let packages = install(&named(FRAMEWORK).environment()?, &folder, &[])?;
+    Ok((folder, packages))
 }
 
 /// Builds the wheel as users have it and installs it into a folder, which it returns.
@@ -106,7 +115,7 @@ fn install(environment: &Path, folder: &Path, more: &[&str]) -> Result<PathBuf, 
 
 /// The files with tests, by name.
 fn test_files() -> Result<Vec<String>, Failure> {
-    let folder = step::root().join("crates/python/tests");
+    let folder = step::root().join(TESTS);
     let entries = fs::read_dir(&folder).map_err(cannot("list", &folder))?;
     let mut names: Vec<String> = entries
         .filter_map(Result::ok)
@@ -126,10 +135,11 @@ fn test_files() -> Result<Vec<String>, Failure> {
 }
 
 /// Runs the tests of one file; what is wrong, with the last lines.
-fn test(
+pub(super) fn test(
     environment: &Path,
     packages: &Path,
     folder: &Path,
+    directory: &str,
     tests: &str,
 ) -> Result<Option<String>, Failure> {
     let output = folder.join(format!("{tests}.log"));
@@ -138,7 +148,7 @@ fn test(
     let mut command = Command::new(environment.join("bin/python"));
     command
         .args(["-m", "unittest", "discover", "--start-directory"])
-        .args(["crates/python/tests", "--pattern", tests])
+        .args([directory, "--pattern", tests])
         .current_dir(step::root())
         .env("PYTHONPATH", packages)
         // Nothing is written into the tree.
@@ -156,7 +166,7 @@ fn test(
     let lines: Vec<&str> = text.lines().collect();
     let last = lines.get(lines.len().saturating_sub(SHOWN_LINES)..);
     Ok(Some(format!(
-        "crates/python/tests/{tests} {complaint}\n{}\n",
+        "{directory}/{tests} {complaint}\n{}\n",
         last.unwrap_or_default().join("\n")
     )))
 }

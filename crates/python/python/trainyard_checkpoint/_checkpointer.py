@@ -202,7 +202,7 @@ class Checkpointer:
         self._is_prepared = True
         _, leaves = self._collector.collect(state)
         layout, _ = _memory.layout_of(_memory.packed(leaves), self._memory)
-        if self._preparation is None and (self._memory is None or self._memory.capacity < layout.size):
+        if leaves and self._preparation is None and (self._memory is None or self._memory.capacity < layout.size):
             self._preparation = _memory.Preparation(layout.size, _device(leaves))
 
     def close(self, timeout: float | None = None) -> bool:
