@@ -72,6 +72,7 @@ impl Session {
             let state = State {
                 images: vec![Image { source, data }],
                 layout: Some(layout.document.clone()),
+                at: layout.at.clone(),
                 objects: Some(serde_json::from_str(objects).map_err(plain)?),
                 snapshot,
                 ..State::default()

@@ -43,6 +43,16 @@ const ADAPTERS: &[Adapter] = &[
             gang: true,
         },
     },
+    Adapter {
+        framework: "jax",
+        tests: "test_jax.py",
+        trial: Trial {
+            file: "checkpoint.yaml",
+            fault: "kill rank=1 at=step:100",
+            resumed: RESUMED,
+            gang: true,
+        },
+    },
 ];
 
 /// Tries every adapter, or that of one framework. How many runs of examples there were, and what is wrong; those without an

@@ -16,7 +16,7 @@ from . import _about, _engine, _leaf, _memory, _rng, _torch
 from ._collect import Collector
 from ._engine import CheckpointError, Damaged, Fenced
 from ._leaf import Leaf
-from ._restore import Restorer
+from ._restore import Restored, Restorer
 from ._save import Save
 from ._world import World
 
@@ -246,15 +246,26 @@ class Checkpointer:
             raise CheckpointError("the checkpointer belongs to the process that this one was forked from")
         if self._world is not None and self._store is not None:
             return self._world, self._store
-        rank, size, group, _ = self._given
-        self._world = World(rank, size, group, self._deadline)
+        self._world = self._make_world()
         os.makedirs(os.path.dirname(os.path.abspath(self.root)), exist_ok=True)
         self._store = _engine.Store(self.root)
-        self._collector = Collector(self._world, self._per_rank)
+        self._collector = self._make_collector(self._world)
         atexit.register(self._at_exit)
         if self._takes_sigterm and threading.current_thread() is threading.main_thread():
             self._old_handler = signal.signal(signal.SIGTERM, self._on_sigterm)
         return self._world, self._store
+
+    # What adapters replace.
+
+    def _make_world(self) -> World:
+        rank, size, group, _ = self._given
+        return World(rank, size, group, self._deadline)
+
+    def _make_collector(self, world: World) -> Collector:
+        return Collector(world, self._per_rank)
+
+    def _restored(self, opened: _engine.Checkpoint, world: World, strict: bool, state: dict[str, Any]) -> Restored:
+        return Restorer(opened, world, strict, self._per_rank, self._data).restore(state)
 
     def _begin(self, unreadable: dict[str, str]) -> None:
         """Takes the record of this attempt, or learns it; once, and again for a step that could not be read."""
@@ -311,7 +322,7 @@ class Checkpointer:
 
     def _restore_from(self, store: _engine.Store, world: World, reference: tuple[str, str], strict: bool, state: dict[str, Any]) -> int:
         opened = store.open(*reference, 0.0 if world.rank == 0 else _VISIBLE_SECONDS)
-        restored = Restorer(opened, world, strict, self._per_rank, self._data).restore(state)
+        restored = self._restored(opened, world, strict, state)
         self.values = restored.values
         notes = _about.differences(restored.about, self._about_now())
         notes += [f"`{name}` was not restored: the number of ranks has changed" for name in restored.skipped]
