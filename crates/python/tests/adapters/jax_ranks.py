@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import sys
 
 what, root, port, rank, world, devices = sys.argv[1:]
@@ -11,6 +12,7 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
+from jax.experimental import multihost_utils  # noqa: E402
 from jax.sharding import Mesh, NamedSharding, PartitionSpec  # noqa: E402
 
 from trainyard_checkpoint.jax import Checkpointer  # noqa: E402
@@ -51,6 +53,18 @@ if what == "save":
     save = checkpointer.save(9, state, wait=True)
     assert start is None and save.committed(), save.failed
     print(json.dumps(checkpointer.counts))
+elif what == "sigterm":
+    # Rank 0 gets it, and all save at a step that JAX chooses.
+    checkpointer.restore(state)
+    for step in range(1, 100_000):
+        if step == 5 and rank == "0":
+            os.kill(os.getpid(), signal.SIGTERM)
+        # Ranks of a training job are in step.
+        multihost_utils.sync_global_devices("step")
+        checkpointer.step(step, state)
+        if checkpointer.preempted:
+            break
+    print(json.dumps({"step": step, **checkpointer.counts}))
 else:
     step, found = checkpointer.restore(made(0))
 

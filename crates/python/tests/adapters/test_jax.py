@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import signal
 import socket
 import subprocess
 import sys
@@ -172,6 +173,19 @@ class Adapter(unittest.TestCase):
         for world, devices in ((2, 2), (1, 3), (2, 1)):
             with self.subTest(world=world, devices=devices):
                 self.assertEqual(self.ranks("load", world, devices), [{"step": 9, "different": []}] * world)
+
+    def test_sigterm(self) -> None:
+        with self.assertRaises(SystemExit) as ended, Checkpointer(self.root) as checkpointer:
+            checkpointer.step(3, {"a": jnp.ones(2)})
+            os.kill(os.getpid(), signal.SIGTERM)
+            checkpointer.step(4, {"a": jnp.ones(2)})
+        self.assertEqual(ended.exception.code, 143)
+        self.assertEqual([one.name[:12] for one in (self.folder / "root" / "steps").iterdir()], ["000000000004"])
+
+    def test_sigterm_with_several_processes(self) -> None:
+        found = self.ranks("sigterm", 2, 1)
+        self.assertEqual(found, [{"step": found[0]["step"], "committed": 1, "failed": 0, "skipped": 0}] * 2)
+        self.assertGreater(found[0]["step"], 5)
 
 
 if __name__ == "__main__":
