@@ -66,17 +66,18 @@ impl Layout {
     fn new(tensors: Vec<Described>, splits: Vec<Option<Divided>>) -> PyResult<Self> {
         let (mesh, at) = mesh(&splits)?;
         let (mut entries, mut starts, mut end) = (Vec::new(), Vec::new(), 0_u64);
-        let mut parts = BTreeMap::<String, u32>::new();
+        let mut parts: BTreeMap<String, u32> = BTreeMap::new();
         let mut splits = splits.into_iter();
         for (name, kind, shape, local, offsets) in tensors {
             let split = splits.next().flatten();
             let is_whole = local == shape || split.is_some();
+            // Several parts of one tensor: keys of the file must differ.
             let part = parts.entry(name.clone()).or_default();
+            let key = (*part > 0).then(|| format!("{name}#{part}"));
             *part += 1;
             let entry = Entry {
-                // Keys of a file are unique; further parts of a tensor have a number.
-                key: (*part > 1).then(|| format!("{name}@{part}")),
                 name,
+                key,
                 dtype: dtype(&kind)?,
                 shape,
                 within: (!is_whole).then(|| Region {
