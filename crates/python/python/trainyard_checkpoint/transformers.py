@@ -85,6 +85,8 @@ class CheckpointCallback(transformers.TrainerCallback):
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if self._trainer is None:
             raise CheckpointError("the callback has no trainer: call `trainer.train(resume_from_checkpoint=callback.resume(trainer))`")
+        if not self._original:
+            raise CheckpointError("the callback ended with the last call of `train`; make another one, and another trainer")
         self._remove_folder()
         found, self._found = self._found, None
         if found is None:

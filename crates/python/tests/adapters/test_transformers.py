@@ -95,6 +95,8 @@ class Adapter(unittest.TestCase):
         again, checkpoints = self.train("root", **case)
         self.assertEqual(checkpoints.step, 20)
         self.assertEqual(logs(again), logs(whole))
+        with self.assertRaisesRegex(CheckpointError, "the callback ended with the last call of `train`"):
+            again.train()
 
     def test_sigterm_saves_at_once(self) -> None:
         case = {"save_strategy": "no"}
