@@ -26,6 +26,7 @@ from ._engine import CheckpointError
 
 # Methods of a trainer that are replaced in the one that is given; no class is changed.
 _REPLACED = (
+    "_run_epoch",
     "_save_checkpoint",
     "_maybe_log_save_evaluate",
     "_load_from_checkpoint",
@@ -107,6 +108,14 @@ class CheckpointCallback(transformers.TrainerCallback):
         self._original = {}
 
     # Instead of methods of the trainer.
+
+    def _instead_of_run_epoch(self, *arguments: Any, **named: Any) -> Any:
+        trainer = self._trainer
+        if trainer.state.global_step >= trainer.state.max_steps:
+            # The trainer looks at its last step after one more.
+            trainer.control.should_training_stop = True
+            return None
+        return self._original["_run_epoch"](*arguments, **named)
 
     def _instead_of_save_checkpoint(self, *_: Any, **__: Any) -> None:
         self._is_wanted = True

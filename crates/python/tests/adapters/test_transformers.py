@@ -1,5 +1,6 @@
 """A Hugging Face Trainer that is stopped and continued logs what one logs that was never stopped."""
 
+import functools
 import os
 import pathlib
 import signal
@@ -15,7 +16,7 @@ from trainyard_checkpoint.transformers import CheckpointCallback
 
 torch.set_num_threads(1)
 # The step of an optimizer is three batches, and neither saves nor logs divide an epoch of eight.
-BASE = {"max_steps": 20, "per_device_train_batch_size": 2, "gradient_accumulation_steps": 3, "logging_steps": 2}
+BASE = {"max_steps": 20, "per_device_train_batch_size": 2, "gradient_accumulation_steps": 3, "logging_steps": 2, "eval_strategy": "steps", "eval_steps": 4}
 
 
 class Stopped(Exception):
@@ -60,6 +61,13 @@ class Adapter(unittest.TestCase):
         trainer.remove_callback(PrinterCallback)
         return trainer
 
+    @functools.cache
+    def whole(self) -> Trainer:
+        """A run without checkpoints that nothing stops."""
+        trainer = self.trainer(save_strategy="no")
+        trainer.train()
+        return trainer
+
     def train(self, root: str, stop: Stop | None = None, every: int | None = None, **arguments: object) -> tuple[Trainer, CheckpointCallback]:
         trainer = self.trainer(*([stop] if stop else []), **arguments)
         checkpoints = Waiting(self.folder / root, every=every)
@@ -74,11 +82,10 @@ class Adapter(unittest.TestCase):
             "steps": {"save_strategy": "steps", "save_steps": 3},
             "own interval": {"save_strategy": "no", "every": 5},
             "ends of epochs": {"save_strategy": "epoch"},
-            "with evaluations": {"save_strategy": "steps", "save_steps": 4, "eval_strategy": "steps", "eval_steps": 4},
         }
+        whole = self.whole()
         for name, case in cases.items():
             with self.subTest(name):
-                whole, _ = self.train(f"{name} whole", **case)
                 with self.assertRaises(Stopped):
                     self.train(name, Stop(11), **case)
                 resumed, checkpoints = self.train(name, **case)
@@ -92,25 +99,24 @@ class Adapter(unittest.TestCase):
     def test_finished_run_trains_no_more(self) -> None:
         case = {"save_strategy": "steps", "save_steps": 5}
         whole, _ = self.train("root", **case)
+        self.assertEqual(logs(whole), logs(self.whole()))
         again, checkpoints = self.train("root", **case)
-        self.assertEqual(checkpoints.step, 20)
+        self.assertEqual((checkpoints.step, again.state.global_step), (20, 20))
         self.assertEqual(logs(again), logs(whole))
         with self.assertRaisesRegex(CheckpointError, "the callback ended with the last call of `train`"):
             again.train()
 
     def test_sigterm_saves_at_once(self) -> None:
         case = {"save_strategy": "no"}
-        whole, _ = self.train("whole", **case)
         with self.assertRaises(SystemExit) as ended:
             self.train("root", Stop(7, signal.SIGTERM), **case)
         self.assertEqual(ended.exception.code, 143)
         resumed, checkpoints = self.train("root", **case)
         self.assertEqual(checkpoints.step, 7)
-        self.assertEqual(logs(resumed), logs(whole))
+        self.assertEqual(logs(resumed), logs(self.whole()))
 
     def test_damaged_step(self) -> None:
         case = {"save_strategy": "steps", "save_steps": 4}
-        whole, _ = self.train("whole", **case)
         with self.assertRaises(Stopped):
             self.train("root", Stop(11), **case)
         trainer = self.trainer(**case)
@@ -127,10 +133,10 @@ class Adapter(unittest.TestCase):
         checkpoints.checkpointer.close()
         resumed, checkpoints = self.train("root", **case)
         self.assertEqual(checkpoints.step, 4)
-        self.assertEqual(logs(resumed), logs(whole))
+        self.assertEqual(logs(resumed), logs(self.whole()))
 
     def test_refused(self) -> None:
-        best = self.trainer(load_best_model_at_end=True, eval_strategy="steps", eval_steps=5, save_steps=5)
+        best = self.trainer(load_best_model_at_end=True, eval_steps=5, save_steps=5)
         with self.assertRaisesRegex(CheckpointError, "load_best_model_at_end"):
             CheckpointCallback(self.folder / "root").resume(best)
         with self.assertRaisesRegex(CheckpointError, r"the callback has no trainer: call `trainer.train\(resume_from_checkpoint"):
