@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use trainyard_core::checkpoint::{
     ATTEMPTS, AttemptId, Claimant, CommitRef, Fence, Passed, Policy, RecordSeen, Selection,
-    StepName, Tier, TierView, Wanted, head, lineage, select, suspects, suspects_at_start,
+    StepName, Tier, TierView, Wanted, head, lineage, suspects, suspects_at_start,
 };
 
 use crate::{

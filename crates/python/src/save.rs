@@ -140,6 +140,7 @@ fn state(arena: &Arena, layout: &Layout, objects: &str, snapshot: f64) -> PyResu
     Ok(State {
         images: vec![Image { source, data }],
         layout: Some(layout.document.clone()),
+        at: layout.at.clone(),
         objects: Some(serde_json::from_str(objects).map_err(plain)?),
         snapshot,
         ..State::default()

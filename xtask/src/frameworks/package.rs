@@ -20,6 +20,9 @@ use crate::{Failure, cache::cannot, report, step};
 /// What the suite calls it.
 pub(super) const FRAMEWORK: &str = "checkpoint";
 
+/// The folder with tests that need `PyTorch` and nothing else.
+const TESTS: &str = "crates/python/tests";
+
 /// Lines of failed tests that are shown.
 const SHOWN_LINES: usize = 60;
 
@@ -39,15 +42,13 @@ const fn trial(file: &'static str) -> Trial {
 pub(super) fn run(binary: &Path) -> Result<(usize, Vec<String>), Failure> {
     let environment = named(FRAMEWORK).environment()?;
     let pytorch = named("pytorch").environment()?;
-    // Beside what is built, since the scratch folder of a run goes with the run.
-    let folder = step::root().join("target/python-package");
-    let packages = install(&environment, &folder, &[])?;
+    let (folder, packages) = built()?;
     let mut wrong = Vec::new();
     for tests in test_files()? {
         let began = Instant::now();
-        match test(&environment, &packages, &folder, &tests)? {
+        match test(&environment, &packages, &folder, TESTS, &tests)? {
             None => report::progress(&format!(
-                "crates/python/tests/{tests}: {}",
+                "{TESTS}/{tests}: {}",
                 report::seconds(began.elapsed())
             )),
             Some(complaint) => wrong.push(complaint),
@@ -65,7 +66,7 @@ pub(super) fn run(binary: &Path) -> Result<(usize, Vec<String>), Failure> {
                 packages: Some(&packages),
             };
             match call.run() {
-                Ok(time) => report::progress(&format!("{call}: {}", report::seconds(time))),
+                Ok(ended) => report::progress(&format!("{call}: {}", report::seconds(ended.time))),
                 Err(Failure::Failed(message)) => wrong.push(format!("{call}: {message}")),
                 Err(other) => return Err(other),
             }
@@ -73,6 +74,14 @@ pub(super) fn run(binary: &Path) -> Result<(usize, Vec<String>), Failure> {
         }
     }
     Ok((ran, wrong))
+}
+
+/// Builds the wheel. The folder for what comes of it, beside what is built since the scratch folder of a run goes with the run, and
+/// the one with the package.
+pub(super) fn built() -> Result<(PathBuf, PathBuf), Failure> {
+    let folder = step::root().join("target/python-package");
+    let packages = install(&named(FRAMEWORK).environment()?, &folder, &[])?;
+    Ok((folder, packages))
 }
 
 /// Builds the wheel as users have it and installs it into a folder, which it returns.
@@ -113,7 +122,7 @@ fn install(environment: &Path, folder: &Path, more: &[&str]) -> Result<PathBuf, 
 
 /// The files with tests, by name.
 fn test_files() -> Result<Vec<String>, Failure> {
-    let folder = step::root().join("crates/python/tests");
+    let folder = step::root().join(TESTS);
     let entries = fs::read_dir(&folder).map_err(cannot("list", &folder))?;
     let mut names: Vec<String> = entries
         .filter_map(Result::ok)
@@ -133,10 +142,11 @@ fn test_files() -> Result<Vec<String>, Failure> {
 }
 
 /// Runs the tests of one file; what is wrong, with the last lines.
-fn test(
+pub(super) fn test(
     environment: &Path,
     packages: &Path,
     folder: &Path,
+    directory: &str,
     tests: &str,
 ) -> Result<Option<String>, Failure> {
     let output = folder.join(format!("{tests}.log"));
@@ -145,7 +155,7 @@ fn test(
     let mut command = Command::new(environment.join("bin/python"));
     command
         .args(["-m", "unittest", "discover", "--start-directory"])
-        .args(["crates/python/tests", "--pattern", tests])
+        .args([directory, "--pattern", tests])
         .current_dir(step::root())
         .env("PYTHONPATH", packages)
         // Nothing is written into the tree.
@@ -165,7 +175,7 @@ fn test(
     let lines: Vec<&str> = text.lines().collect();
     let last = lines.get(lines.len().saturating_sub(SHOWN_LINES)..);
     Ok(Some(format!(
-        "crates/python/tests/{tests} {complaint}\n{}\n",
+        "{directory}/{tests} {complaint}\n{}\n",
         last.unwrap_or_default().join("\n")
     )))
 }

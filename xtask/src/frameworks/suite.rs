@@ -12,7 +12,7 @@ use std::{
 };
 
 use super::{
-    Framework, Trial, chosen, hangs, package,
+    Framework, Trial, adapters, chosen, hangs, package,
     trainers::{self, Known},
 };
 use crate::{Failure, report, step};
@@ -49,7 +49,9 @@ pub(crate) fn suite(only: Option<&str>) -> Result<String, Failure> {
                     packages: None,
                 };
                 match call.run() {
-                    Ok(time) => report::progress(&format!("{call}: {}", report::seconds(time))),
+                    Ok(ended) => {
+                        report::progress(&format!("{call}: {}", report::seconds(ended.time)));
+                    }
                     Err(Failure::Failed(message)) => failed.push(format!("{call}: {message}")),
                     Err(other) => return Err(other),
                 }
@@ -74,6 +76,9 @@ pub(crate) fn suite(only: Option<&str>) -> Result<String, Failure> {
             Err(other) => return Err(other),
         }
     }
+    let (count, wrong) = adapters::run(&binary, only)?;
+    ran += count;
+    failed.extend(wrong);
     let began = Instant::now();
     let mut trained = 0;
     if only.is_none_or(|name| name == trainers::FRAMEWORK) {
@@ -129,7 +134,7 @@ impl std::fmt::Display for Call<'_> {
 }
 
 impl Call<'_> {
-    pub(super) fn run(&self) -> Result<Duration, Failure> {
+    pub(super) fn run(&self) -> Result<Ended, Failure> {
         let scratch = Scratch::new()?;
         let mut command = scratch.command(self.binary);
         command
@@ -147,7 +152,7 @@ impl Call<'_> {
             .args(self.fault.iter().flat_map(|fault| ["--inject", fault]));
         let ended = scratch.run(&mut command)?;
         match ended.complaint(|report, output| self.complaint(report, output)) {
-            None => Ok(ended.time),
+            None => Ok(ended),
             Some(complaint) => Err(Failure::Failed(complaint)),
         }
     }
@@ -202,7 +207,7 @@ pub(super) struct Ended {
     /// `None` where it was ended because it took too long.
     success: Option<bool>,
     report: String,
-    output: String,
+    pub(super) output: String,
     pub(super) time: Duration,
 }
 

@@ -110,7 +110,15 @@ fn numbered_attempt_counts_the_newest_death() {
     let disk = FaultyDisk::new(1);
     let store = open(&disk, 1);
     let none = BTreeMap::new();
-    let at = |number: u32, holder: &str| begin(&store, Some(number), holder, &wanted(), &none);
+    let at = |number: u32, holder: &str| {
+        begin(
+            &store,
+            &Claimant::new(Some(number), holder),
+            &wanted(),
+            &none,
+            &keep(),
+        )
+    };
     let first = at(1, "a").unwrap();
     save(&store, first.id, 10);
     save(&store, first.id, 20);
@@ -135,7 +143,14 @@ fn found_steps_and_later_ones() {
         found.map(|found| found.folder.step)
     };
     assert_eq!(number(None), None);
-    let first = begin(&store, None, "a", &wanted(), &BTreeMap::new()).unwrap();
+    let first = begin(
+        &store,
+        &Claimant::new(None, "a"),
+        &wanted(),
+        &BTreeMap::new(),
+        &keep(),
+    )
+    .unwrap();
     for step in [10, 20, 30] {
         save(&store, first.id, step);
     }
@@ -145,7 +160,14 @@ fn found_steps_and_later_ones() {
     let later = later_than(&store, &loaded).unwrap();
     let steps: Vec<u64> = later.keys().map(|folder| folder.step).collect();
     assert_eq!(steps, [20, 30]);
-    let second = begin(&store, None, "b", &wanted(), &later).unwrap();
+    let second = begin(
+        &store,
+        &Claimant::new(None, "b"),
+        &wanted(),
+        &later,
+        &keep(),
+    )
+    .unwrap();
     assert_eq!(second.resumes_from.unwrap().folder, loaded);
 }
 

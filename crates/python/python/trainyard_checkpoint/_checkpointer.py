@@ -16,7 +16,7 @@ from . import _about, _arguments, _engine, _leaf, _memory, _rng, _torch
 from ._collect import Collector
 from ._engine import CheckpointError, Damaged, Fenced
 from ._leaf import Leaf
-from ._restore import Restorer
+from ._restore import Restored, Restorer
 from ._save import Save
 from ._world import World
 
@@ -212,7 +212,7 @@ class Checkpointer:
         self._is_prepared = True
         _, leaves = self._collector.collect(state)
         layout, _ = _memory.layout_of(_memory.packed(leaves), self._memory)
-        if self._preparation is None and (self._memory is None or self._memory.capacity < layout.size):
+        if leaves and self._preparation is None and (self._memory is None or self._memory.capacity < layout.size):
             self._preparation = _memory.Preparation(layout.size, _device(leaves))
 
     def close(self, timeout: float | None = None) -> bool:
@@ -275,11 +275,10 @@ class Checkpointer:
             raise CheckpointError("the checkpointer belongs to the process that this one was forked from")
         if self._world is not None and self._store is not None:
             return self._world, self._store
-        rank, size, group, _ = self._given
         if self._world is None:
-            self._world = World(rank, size, group, self._deadline)
+            self._world = self._make_world()
         self._store = self._open_store(self._world)
-        self._collector = Collector(self._world, self._per_rank)
+        self._collector = self._make_collector(self._world)
         atexit.register(self._at_exit)
         if self._takes_sigterm and threading.current_thread() is threading.main_thread():
             self._old_handler = signal.signal(signal.SIGTERM, self._on_sigterm)
@@ -299,6 +298,17 @@ class Checkpointer:
             raise raised
         assert store is not None
         return store
+    # What adapters replace.
+
+    def _make_world(self) -> World:
+        rank, size, group, _ = self._given
+        return World(rank, size, group, self._deadline)
+
+    def _make_collector(self, world: World) -> Collector:
+        return Collector(world, self._per_rank)
+
+    def _restored(self, opened: _engine.Checkpoint, world: World, strict: bool, state: dict[str, Any]) -> Restored:
+        return Restorer(opened, world, strict, self._per_rank, self._data).restore(state)
 
     def _begin(self, unreadable: dict[str, str]) -> None:
         """Takes the record of this attempt, or learns it; once, and again for a step that could not be read."""
@@ -363,7 +373,7 @@ class Checkpointer:
 
     def _restore_from(self, store: _engine.Store, world: World, reference: tuple[str, str], strict: bool, state: dict[str, Any]) -> int:
         opened = store.open(*reference, 0.0 if world.rank == 0 else _VISIBLE_SECONDS)
-        restored = Restorer(opened, world, strict, self._per_rank, self._data).restore(state)
+        restored = self._restored(opened, world, strict, state)
         self.values = restored.values
         notes = _about.differences(restored.about, self._about_now())
         notes += [f"`{name}` was not restored: the number of ranks has changed" for name in restored.skipped]

@@ -30,8 +30,16 @@ class Abandoned(CheckpointError): ...
 
 @final
 class Layout:
-    """The tensors of one rank: name, element type, shape, local shape and offsets of each, packed in this order."""
-    def __new__(cls, tensors: Sequence[tuple[str, str, Sequence[int], Sequence[int], Sequence[int]]]) -> Layout: ...
+    """The tensors of one rank: name, element type, shape, local shape and offsets of each, packed in this order.
+
+    A tensor with a split has no offsets: all ranks divide one dimension evenly. The split is the dimension, how many ranks, and which
+    one this is; the last two are equal in all splits of a layout. Parts of one tensor have the same name.
+    """
+    def __new__(
+        cls,
+        tensors: Sequence[tuple[str, str, Sequence[int], Sequence[int], Sequence[int]]],
+        splits: Sequence[tuple[int, int, int] | None] = ...,
+    ) -> Layout: ...
     @property
     def offsets(self) -> list[int]: ...
     @property

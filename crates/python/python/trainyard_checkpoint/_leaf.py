@@ -42,7 +42,7 @@ Shape = tuple[int, ...]
 class Leaf:
     """A tensor, or the part of one that this rank has."""
 
-    __slots__ = ("dtype", "local", "name", "offsets", "replicas", "shape", "spread", "value")
+    __slots__ = ("dtype", "local", "name", "offsets", "replicas", "shape", "split", "spread", "value")
 
     def __init__(
         self,
@@ -61,6 +61,8 @@ class Leaf:
         self.replicas = replicas
         # Whether the writer is chosen by a hash. Otherwise the first replica writes: buffers may differ between ranks.
         self.spread = spread
+        # Where all ranks divide one dimension evenly: the dimension, how many ranks, and which one this is.
+        self.split: tuple[int, int, int] | None = None
 
     @property
     def item(self) -> int:
@@ -74,7 +76,9 @@ class Leaf:
         return count * self.item
 
     def described(self) -> tuple[str, str, Shape, Shape, Shape]:
-        return (self.name, self.dtype, self.shape, self.local, self.offsets)
+        """As the engine wants it. Where a rule gives the offsets they are left out, so that ranks share a layout."""
+        offsets = self.offsets if self.split is None else ()
+        return (self.name, self.dtype, self.shape, self.local, offsets)
 
 
 def torch() -> Any:

@@ -70,12 +70,15 @@ class _Run:
             self.store = _engine.Store(self.root)
         return self.store
 
-    def begin(self, world: int, attempt: int | None) -> tuple[int, int]:
+    def begin(self, world: int, attempt: int | None, keep: int, keep_every: int | None) -> tuple[int, int]:
         """The attempt; taken by the coordinator before the first save."""
         if self.begun is None:
             store, ranks = self.opened(), World(0, world, None, 0.0)
             passed = store.later_than(self.loaded) if self.loaded is not None else {}
-            begun = store.begin(attempt if attempt is not None else ranks.attempt(), ranks.holder(), world, passed)
+            job = None
+            if attempt is None:
+                attempt, job = ranks.attempt(), ranks.job()
+            begun = store.begin(attempt, job, ranks.holder(), world, passed, keep, keep_every)
             self.begun = (begun.attempt, begun.restart)
             if self.loaded is not None:
                 store.restored(*self.begun, self.loaded)
@@ -195,7 +198,7 @@ class Writer(StorageWriter, BlockingAsyncStager):
         return plan
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
-        attempt, restart = _run(self._root).begin(len(plans), self._attempt)
+        attempt, restart = _run(self._root).begin(len(plans), self._attempt, self._keep, self._keep_every)
         names: dict[str, Any] = {}
         for plan in plans:
             if isinstance(plan.planner_data, dict):
