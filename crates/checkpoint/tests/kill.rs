@@ -2,17 +2,18 @@
 
 use std::{
     collections::BTreeMap,
+    error::Error,
     io::{self, BufRead as _, BufReader, Write as _},
     path::Path,
     process::{Command, Stdio},
-    sync::{Arc, Mutex, mpsc},
+    sync::{Arc, Mutex, PoisonError, mpsc},
     thread,
     time::Duration,
 };
 
 use trainyard_checkpoint_engine::{
     Files, Session, Store,
-    begin::{Begun, begin},
+    begin::{BeginError, Begun, begin},
     clock::SystemClock,
     regions::Opened,
     save::{Image, Limits, State},
@@ -52,13 +53,13 @@ fn keep() -> Policy {
 }
 
 /// Begins an attempt as a program does that uses the Python package.
-fn begun(store: &Store, holder: &str) -> Begun {
+fn begun(store: &Store, holder: &str) -> Result<Begun, BeginError> {
     let wanted = Wanted {
         world: 1,
         reshard: true,
         ..Wanted::default()
     };
-    begin(store, None, holder, &wanted, &BTreeMap::new(), &keep()).unwrap()
+    begin(store, None, holder, &wanted, &BTreeMap::new(), &keep())
 }
 
 /// The program that is killed. It runs only as a child of the test below, in the folder of the store.
@@ -71,7 +72,7 @@ fn saver_program() {
     let files = Files::open(Path::new("store")).unwrap();
     let seed = token::seed().unwrap();
     let store = Arc::new(Store::create(Arc::new(files), SystemClock::start(), None, seed).unwrap());
-    let begun = begun(&store, &format!("process-{seed:x}"));
+    let begun = begun(&store, &format!("process-{seed:x}")).unwrap();
     let newest = begun.resumes_from.map_or(0, |from| from.folder.step);
     let session = Session {
         store,
@@ -101,16 +102,16 @@ fn saver_program() {
 }
 
 /// The step that an attempt restores which begins now, and its tensor.
-fn restored(root: &Path, holder: &str) -> (u64, Vec<u8>) {
-    let files = Files::existing(root).unwrap();
+fn restored(root: &Path, holder: &str) -> Result<(u64, Vec<u8>), Box<dyn Error>> {
+    let files = Files::existing(root)?;
     let clock = SystemClock::start();
-    let seed = token::seed().unwrap();
-    let store = Arc::new(Store::existing(Arc::new(files), Arc::clone(&clock), seed).unwrap());
-    let begun = begun(&store, holder);
+    let seed = token::seed()?;
+    let store = Arc::new(Store::existing(Arc::new(files), Arc::clone(&clock), seed)?);
+    let begun = begun(&store, holder)?;
     assert_eq!(begun.passed, []);
-    let from = begun.resumes_from.unwrap();
+    let from = begun.resumes_from.ok_or("no step is restored")?;
     let folder = from.folder.clone();
-    let opened = Opened::open(Arc::clone(&store), &*clock, from, Duration::ZERO).unwrap();
+    let opened = Opened::open(Arc::clone(&store), &*clock, from, Duration::ZERO)?;
     let region = Region::whole(&[(image(0).len() - DATA) as u64]);
     let bytes = Mutex::new(vec![0; image(0).len() - DATA]);
     let wanted = WantedRegion {
@@ -119,12 +120,14 @@ fn restored(root: &Path, holder: &str) -> (u64, Vec<u8>) {
     };
     let put = |_: usize, offset: u64, part: &[u8]| {
         let start = usize::try_from(offset).map_err(io::Error::other)?;
-        bytes.lock().unwrap()[start..start + part.len()].copy_from_slice(part);
+        let mut bytes = bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        bytes[start..start + part.len()].copy_from_slice(part);
         Ok(())
     };
-    opened.read(&[wanted], Some(0), &put).unwrap();
-    store.restored(begun.id, &folder).unwrap();
-    (folder.step, bytes.into_inner().unwrap())
+    opened.read(&[wanted], Some(0), &put)?;
+    store.restored(begun.id, &folder)?;
+    let bytes = bytes.into_inner().unwrap_or_else(PoisonError::into_inner);
+    Ok((folder.step, bytes))
 }
 
 #[test]
@@ -167,7 +170,8 @@ fn killed_savers_lose_nothing() {
         reader.join().unwrap();
         acknowledged = lines.try_iter().last().unwrap_or(acknowledged);
 
-        let (step, bytes) = restored(&folder.path().join("store"), &format!("reader-{round}"));
+        let root = folder.path().join("store");
+        let (step, bytes) = restored(&root, &format!("reader-{round}")).unwrap();
         assert!(step >= acknowledged, "round {round}: step {step}");
         assert!(bytes == image(step)[DATA..], "round {round}: other bytes");
         acknowledged = step;
