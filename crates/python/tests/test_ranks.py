@@ -54,7 +54,8 @@ class Ranks(Case):
                 self.assertRegex(text, r"^ranks do not have the same tensors: rank 1: .*; make it a `DTensor`")
             self.assertIn("rank 1: it does not have `stage0`, and rank 0 has it", missing)
             self.assertIn("its `weight` has type F32 and shape [2], and that of rank 0 has type F32 and shape [1]", other)
-            self.assertTrue(refused.startswith("cannot save `weight`" if rank == 1 else "rank 1 could not save: cannot save `weight`"), refused)
+            begin = "cannot save `weight`" if rank == 1 else "rank 1 could not save: cannot save `weight`"
+            self.assertTrue(refused.startswith(begin), refused)
             self.assertEqual((good, found["counts"]["committed"]), ("", 1))
         self.assertEqual(self.steps(), [4])
 

@@ -177,6 +177,15 @@ fn many_missing_ranks_fit_into_a_line() {
     );
 }
 
+/// Records, readable commits, commits that cannot be read; what is restored and which steps are passed over.
+type Case<'a> = (
+    &'a [RecordSeen],
+    &'a [&'a CommitSeen],
+    &'a [StepName],
+    Option<u64>,
+    &'a [u64],
+);
+
 #[test]
 fn commits_that_cannot_be_read_are_named() {
     let (old, new) = (seen(10, 1, 0), seen(20, 1, 0));
@@ -191,14 +200,6 @@ fn commits_that_cannot_be_read_are_named() {
         id: AttemptId::first(2),
         why: "damaged".into(),
     };
-    // Records, readable commits, commits that cannot be read; what is restored and which steps are passed over.
-    type Case<'a> = (
-        &'a [RecordSeen],
-        &'a [&'a CommitSeen],
-        &'a [StepName],
-        Option<u64>,
-        &'a [u64],
-    );
     let own = [own];
     let (next, back) = ([own[0].clone(), next], [own[0].clone(), back]);
     let lost = [own[0].clone(), lost];
