@@ -4,10 +4,9 @@ use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
 use pyo3::prelude::*;
 use trainyard_checkpoint_engine::{
-    Files,
     begin::{self, Begun},
     clock::{Clock, SystemClock},
-    files::probe::Refused,
+    open::{self, OpenError},
     remove, store, token,
 };
 use trainyard_core::checkpoint::{AttemptId, CommitRef, Policy, StepName, Wanted};
@@ -78,10 +77,10 @@ impl Store {
     )]
     fn new(py: Python<'_>, root: PathBuf) -> PyResult<Self> {
         py.detach(|| {
-            let files = Files::open(&root).map_err(|refused: Refused| plain(refused))?;
+            let storage = open::for_saving(&root).map_err(|refused: OpenError| plain(refused))?;
             let clock = SystemClock::start();
             let seed = token::seed().map_err(plain)?;
-            let store = store::Store::create(Arc::new(files), Arc::clone(&clock), None, seed)
+            let store = store::Store::create(storage, Arc::clone(&clock), None, seed)
                 .map_err(|error| of_store(&error))?;
             Ok(Self {
                 store: Arc::new(store),

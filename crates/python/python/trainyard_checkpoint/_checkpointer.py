@@ -38,7 +38,7 @@ class Checkpointer:
 
     Every rank makes one and calls it in the same order. Nothing is opened before the first call of a method.
 
-    root: a folder that all ranks see. keep: how many complete steps stay, besides every step that `keep_every` divides.
+    root: a folder that all ranks see, or `s3://bucket/prefix`. keep: how many complete steps stay, besides every step that `keep_every` divides.
     every: `step` saves when this divides the number of the step. on_error: `"warn"` or `"raise"` after a save that failed;
     `max_failures` in a row always raise, and so does `Fenced`. deadline: seconds until a save is abandoned. group: the process
     group of the ranks; without it the default one, then `RANK` and `WORLD_SIZE`. per_rank: names whose state is that of one rank.
@@ -67,8 +67,8 @@ class Checkpointer:
         sigterm: bool = True,
     ) -> None:
         text = os.fspath(root)
-        if "://" in text:
-            raise CheckpointError(f"`{text}` is not a folder; object stores are not supported yet")
+        if "://" in text and not text.startswith("s3://"):
+            raise CheckpointError(f"`{text}` is not supported; give a folder that all ranks see, or `s3://bucket/prefix`")
         if local is not None:
             raise CheckpointError("`local` is not supported yet; give a folder that all ranks see as `root`")
         if on_error not in ("warn", "raise"):
@@ -248,7 +248,8 @@ class Checkpointer:
             return self._world, self._store
         rank, size, group, _ = self._given
         self._world = World(rank, size, group, self._deadline)
-        os.makedirs(os.path.dirname(os.path.abspath(self.root)), exist_ok=True)
+        if "://" not in self.root:
+            os.makedirs(os.path.dirname(os.path.abspath(self.root)), exist_ok=True)
         self._store = _engine.Store(self.root)
         self._collector = Collector(self._world, self._per_rank)
         atexit.register(self._at_exit)
