@@ -322,12 +322,8 @@ fn prune(args: &CheckpointsPrune, printer: &mut Printer) -> Result<Exit, Failure
         let count = words::counted(pruned.removed.len() as u64, "folder");
         let mut summary = format!("{verb} {count}, kept {}", pruned.kept.len());
         if pruned.uploads > 0 {
-            let uploads = words::counted(pruned.uploads, "upload");
-            put(
-                &mut summary,
-                &format!(", ended {uploads} that was never finished")
-                    .replace("s that was", "s that were"),
-            );
+            let uploads = words::counted(pruned.uploads, "unfinished upload");
+            put(&mut summary, &format!(", ended {uploads}"));
         }
         printer.summary(&summary);
     }
