@@ -16,6 +16,9 @@ mod fence;
 pub mod files;
 pub mod load;
 pub mod look;
+#[cfg(feature = "object")]
+pub mod object;
+pub mod open;
 mod publish;
 pub mod read;
 pub mod regions;

@@ -9,10 +9,9 @@ use std::{
 
 use pyo3::prelude::*;
 use trainyard_checkpoint_engine::{
-    Files,
     begin::{self, Begun},
     clock::{Clock, SystemClock},
-    files::probe::Refused,
+    open::{self, OpenError},
     store, token,
 };
 use trainyard_core::checkpoint::{AttemptId, Claimant, CommitRef, Policy, StepName, Wanted};
@@ -97,10 +96,10 @@ impl Store {
     )]
     fn new(py: Python<'_>, root: PathBuf) -> PyResult<Self> {
         py.detach(|| {
-            let files = Files::open(&root).map_err(|refused: Refused| plain(refused))?;
+            let storage = open::for_saving(&root).map_err(|refused: OpenError| plain(refused))?;
             let clock = SystemClock::start();
             let seed = token::seed().map_err(plain)?;
-            let store = store::Store::create(Arc::new(files), Arc::clone(&clock), None, seed)
+            let store = store::Store::create(storage, Arc::clone(&clock), None, seed)
                 .map_err(|error| of_root(&root, &error))?;
             Ok(Self {
                 store: Arc::new(store),
@@ -117,12 +116,12 @@ impl Store {
     )]
     fn existing(py: Python<'_>, root: PathBuf) -> PyResult<Self> {
         py.detach(|| {
-            let files = Files::existing(&root).map_err(|error| {
+            let storage = open::existing(&root).map_err(|error| {
                 NotFound::new_err(format!("`{}` cannot be opened: {error}", root.display()))
             })?;
             let clock = SystemClock::start();
             let seed = token::seed().map_err(plain)?;
-            let store = store::Store::existing(Arc::new(files), Arc::clone(&clock), seed)
+            let store = store::Store::existing(storage, Arc::clone(&clock), seed)
                 .map_err(|error| of_root(&root, &error))?;
             Ok(Self {
                 store: Arc::new(store),

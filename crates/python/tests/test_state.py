@@ -172,8 +172,8 @@ class State(Case):
             with self.subTest(want), self.assertRaises(CheckpointError) as raised:
                 Checkpointer(self.root, **arguments)
             self.assertIn(want, str(raised.exception))
-        with self.assertRaisesRegex(CheckpointError, "object stores are not supported yet"):
-            Checkpointer("s3://bucket/run")
+        with self.assertRaisesRegex(CheckpointError, "is not supported; give a folder that all ranks see, or `s3://bucket/prefix`"):
+            Checkpointer("gs://bucket/run")
         with self.assertRaisesRegex(CheckpointError, "rank 3 of 2 ranks does not exist"):
             Checkpointer(self.root, rank=3, world=2).restore(x=1)
 

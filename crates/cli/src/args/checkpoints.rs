@@ -6,9 +6,9 @@ use clap::{Args as ClapArgs, Subcommand};
 
 use super::Format;
 
-/// List, show, verify and prune the checkpoints in a folder
+/// List, show, verify and prune the checkpoints in a folder or bucket
 ///
-/// Reads the folder that a training program saves into. Works while the program runs, and without a cluster.
+/// Reads the folder, or the prefix of a bucket (`s3://bucket/prefix`), that a training program saves into. Works while the program runs, and without a cluster.
 ///
 /// Exit code 0: done. 1: a checkpoint is not complete or not intact, or could not be removed. 2: the command could not run.
 #[derive(Debug, ClapArgs)]
@@ -20,7 +20,8 @@ Examples:
   trainyard checkpoints ls /checkpoints/run1
   trainyard checkpoints show /checkpoints/run1 12500
   trainyard checkpoints verify /checkpoints/run1 --deep
-  trainyard checkpoints prune /checkpoints/run1 --keep 3 --dry-run"
+  trainyard checkpoints prune /checkpoints/run1 --keep 3 --dry-run
+  trainyard checkpoints ls s3://my-bucket/run1"
 )]
 pub(crate) struct Checkpoints {
     #[command(subcommand)]
@@ -42,7 +43,7 @@ pub(crate) enum CheckpointsCommand {
 /// (must not be restored) and `removed` (removal has begun).
 #[derive(Debug, ClapArgs)]
 pub(crate) struct CheckpointsLs {
-    /// Folder of the checkpoints
+    /// Folder of the checkpoints, or `s3://bucket/prefix`
     #[arg(value_name = "ROOT")]
     pub(crate) root: PathBuf,
     /// Output format
@@ -53,7 +54,7 @@ pub(crate) struct CheckpointsLs {
 /// Show one step: its ranks and tensors
 #[derive(Debug, ClapArgs)]
 pub(crate) struct CheckpointsShow {
-    /// Folder of the checkpoints
+    /// Folder of the checkpoints, or `s3://bucket/prefix`
     #[arg(value_name = "ROOT")]
     pub(crate) root: PathBuf,
     /// Number of the step, or name of its folder
@@ -73,7 +74,7 @@ pub(crate) struct CheckpointsShow {
 /// the checksum of every chunk; names the file, the chunk and the tensors where one differs.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct CheckpointsVerify {
-    /// Folder of the checkpoints
+    /// Folder of the checkpoints, or `s3://bucket/prefix`
     #[arg(value_name = "ROOT")]
     pub(crate) root: PathBuf,
     /// Number of the step, or name of its folder [default: every committed step]
@@ -93,7 +94,7 @@ pub(crate) struct CheckpointsVerify {
 /// folders that nobody can write any more. Never removes files that are not part of a checkpoint.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct CheckpointsPrune {
-    /// Folder of the checkpoints
+    /// Folder of the checkpoints, or `s3://bucket/prefix`
     #[arg(value_name = "ROOT")]
     pub(crate) root: PathBuf,
     /// Number of newest complete steps to keep

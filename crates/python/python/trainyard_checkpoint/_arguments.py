@@ -27,8 +27,8 @@ def root(value: Any) -> str:
         text = None
     if not isinstance(text, str) or not text:
         raise CheckpointError(f"`root` must be the path of a folder, found `{_shown(value)}`")
-    if "://" in text:
-        raise CheckpointError(f"`{text}` is not a folder; object stores are not supported yet")
+    if "://" in text and not text.startswith("s3://"):
+        raise CheckpointError(f"`{text}` is not supported; give a folder that all ranks see, or `s3://bucket/prefix`")
     return text
 
 

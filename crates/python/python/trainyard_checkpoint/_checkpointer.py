@@ -38,7 +38,7 @@ class Checkpointer:
 
     Every rank makes one and calls it in the same order. Nothing is opened before the first call of a method.
 
-    root: a folder that all ranks see. keep: how many complete steps stay, besides every step that `keep_every` divides.
+    root: a folder that all ranks see, or `s3://bucket/prefix`. keep: how many complete steps stay, besides every step that `keep_every` divides.
     every: `step` saves when this divides the number of the step. on_error: `"warn"` or `"raise"` after a save that failed;
     `max_failures` in a row always raise, and so does `Fenced`. deadline: seconds until a save is abandoned. group: the process
     group of the ranks; without it the default one, then `RANK` and `WORLD_SIZE`. per_rank: names whose state is that of one rank.
