@@ -305,10 +305,10 @@ impl Chronicle {
                 },
             ),
             What::Merged { from, to, booked } => {
-                self.add_stretch(*from, *to, Content::Merged(booked.clone()))
+                self.add_stretch(*from, *to, Content::Merged(booked.clone()));
             }
             What::Unseen { from, to, booked } => {
-                self.add_stretch(*from, *to, Content::NotObserved(booked.clone()))
+                self.add_stretch(*from, *to, Content::NotObserved(booked.clone()));
             }
             What::Phase { attempt, phase } => {
                 let since = Timestamp::from_millisecond(at);

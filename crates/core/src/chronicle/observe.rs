@@ -103,7 +103,7 @@ pub(super) fn news(
             .trainyard
             .ledger
             .ended
-            .map_or(now, |at| at.as_millisecond());
+            .map_or(now, Timestamp::as_millisecond);
         all.push((
             at,
             What::Ended {
@@ -121,19 +121,13 @@ fn ledger(old: &Ledger, new: &Ledger) -> Vec<At<What>> {
     };
     let began = (began.as_millisecond(), What::Began);
     let mut news = Vec::new();
-    let stretches = match closed_since(old, new) {
-        Some(stretches) => {
-            if old.began.is_none() {
-                news.push(began);
-            }
-            stretches
-        }
-        // Another history than the one that was seen: what the status says counts.
-        None => {
-            news.push(began);
-            closed_since(&Ledger::default(), new).unwrap_or_default()
-        }
-    };
+    let continued = closed_since(old, new);
+    if old.began.is_none() || continued.is_none() {
+        news.push(began);
+    }
+    // Where it is another history than the one that was seen, what the status says counts.
+    let stretches = continued.or_else(|| closed_since(&Ledger::default(), new));
+    let stretches = stretches.unwrap_or_default();
     let is_new = !news.is_empty();
     news.extend(
         stretches
@@ -151,12 +145,12 @@ fn failure(old: &JobStatus, new: &JobStatus, now: i64, news: &mut Vec<At<What>>)
     let (old, new) = (&old.trainyard, &new.trainyard);
     if let Some(failure) = &new.last_failure {
         let known = old.last_failure.as_ref();
-        let same = |known: &&crate::job::LastFailure| {
+        let same = |known: &crate::job::LastFailure| {
             known.attempt == failure.attempt
                 && known.pod == failure.pod
                 && known.message == failure.message
         };
-        if known.filter(same).is_none() {
+        if !known.is_some_and(same) {
             let headline = Headline {
                 attempt: failure.attempt,
                 pod: short(&failure.pod),
