@@ -199,7 +199,7 @@ fn sums_between(chronicle: &Chronicle, from: i64, to: i64, now: Timestamp) -> Op
         }
         match &stretch.content {
             Content::Phase { phase, .. } => {
-                *sums.entry(*phase).or_default() += u64::try_from(end - begin).ok()?
+                *sums.entry(*phase).or_default() += u64::try_from(end - begin).ok()?;
             }
             _ if (begin, end) == (stretch.from, stretch.to) => {
                 for part in stretch.booked() {
