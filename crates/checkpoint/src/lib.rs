@@ -13,6 +13,7 @@ pub mod clock;
 pub mod faulty;
 mod fence;
 pub mod files;
+pub mod formats;
 pub mod load;
 pub mod look;
 mod publish;
