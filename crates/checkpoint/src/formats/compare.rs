@@ -227,6 +227,11 @@ mod tests {
         difference
     }
 
+    /// Exactly this number.
+    fn is(found: f64, wanted: f64) {
+        assert_eq!(found.to_bits(), wanted.to_bits(), "{found} {wanted}");
+    }
+
     fn bytes(numbers: &[f32]) -> Vec<u8> {
         numbers
             .iter()
@@ -254,7 +259,7 @@ mod tests {
     fn small_floats() {
         // Known values: format, bits, value.
         for (format, bits, value) in [
-            (HALF, 0x3c00, 1.0),
+            (HALF, 0x3c00, 1.0_f64),
             (HALF, 0xc000, -2.0),
             (HALF, 0x0001, 2_f64.powi(-24)),
             (HALF, 0x7bff, 65_504.0),
@@ -267,10 +272,7 @@ mod tests {
             (E5M2, 0xfc, f64::NEG_INFINITY),
             (E5M2_FNUZ, 0x7f, 57_344.0),
         ] {
-            assert!(
-                (small(bits, format) - value).abs() == 0.0 || small(bits, format) == value,
-                "{bits:x}"
-            );
+            assert_eq!(small(bits, format).to_bits(), value.to_bits(), "{bits:x}");
         }
         for (format, bits) in [
             (E4M3, 0x7f),
@@ -281,20 +283,20 @@ mod tests {
         ] {
             assert!(small(bits, format).is_nan(), "{bits:x}");
         }
-        assert_eq!(bfloat16([0x80, 0xbf]), -1.0);
-        assert_eq!(of(Dtype::F8_E8M0, &[127], &[128]).max_abs, 1.0);
+        is(bfloat16([0x80, 0xbf]), -1.0);
+        is(of(Dtype::F8_E8M0, &[127], &[128]).max_abs, 1.0);
     }
 
     #[test]
     fn whole_numbers() {
         let (a, b) = (u64::MAX.to_le_bytes(), 0_u64.to_le_bytes());
-        assert_eq!(of(Dtype::U64, &a, &b).max_abs, 2_f64.powi(64));
+        is(of(Dtype::U64, &a, &b).max_abs, 2_f64.powi(64));
         let (a, b) = (i64::MIN.to_le_bytes(), i64::MAX.to_le_bytes());
         let found = of(Dtype::I64, &a, &b);
         assert_eq!((found.max_abs, found.max_rel), (2_f64.powi(64), 2.0));
         assert_eq!(of(Dtype::BOOL, &[0, 1, 1], &[0, 1, 0]).differing, 1);
-        assert_eq!(of(Dtype::I8, &[0xff], &[1]).max_abs, 2.0);
+        is(of(Dtype::I8, &[0xff], &[1]).max_abs, 2.0);
         let (a, b) = (bytes(&[3.0, 0.0]), bytes(&[0.0, 4.0]));
-        assert_eq!(of(Dtype::C64, &a, &b).max_abs, 5.0);
+        is(of(Dtype::C64, &a, &b).max_abs, 5.0);
     }
 }
