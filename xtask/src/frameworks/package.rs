@@ -40,7 +40,7 @@ pub(super) fn run(binary: &Path) -> Result<(usize, Vec<String>), Failure> {
     let mut wrong = Vec::new();
     for tests in test_files()? {
         let began = Instant::now();
-        match test(&environment, &packages, &folder, &tests)? {
+        match test(binary, &environment, &packages, &folder, &tests)? {
             None => report::progress(&format!(
                 "crates/python/tests/{tests}: {}",
                 report::seconds(began.elapsed())
@@ -127,6 +127,7 @@ fn test_files() -> Result<Vec<String>, Failure> {
 
 /// Runs the tests of one file; what is wrong, with the last lines.
 fn test(
+    binary: &Path,
     environment: &Path,
     packages: &Path,
     folder: &Path,
@@ -141,6 +142,8 @@ fn test(
         .args(["crates/python/tests", "--pattern", tests])
         .current_dir(step::root())
         .env("PYTHONPATH", packages)
+        // What converts checkpoints is tried against torch.
+        .env("TRAINYARD_BINARY", binary)
         // Nothing is written into the tree.
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .env("TMPDIR", &scratch.0)
