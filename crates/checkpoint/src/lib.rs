@@ -14,6 +14,7 @@ pub mod clock;
 pub mod faulty;
 mod fence;
 pub mod files;
+pub mod formats;
 pub mod load;
 pub mod look;
 #[cfg(feature = "object")]

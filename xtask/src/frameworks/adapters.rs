@@ -73,7 +73,7 @@ pub(super) fn run(binary: &Path, only: Option<&str>) -> Result<(usize, Vec<Strin
         };
         let began = Instant::now();
         let tests = adapter.tests;
-        match package::test(&environment, &packages, &folder, TESTS, tests)? {
+        match package::test(binary, &environment, &packages, &folder, TESTS, tests)? {
             None => report::progress(&format!(
                 "{TESTS}/{tests}: {}",
                 report::seconds(began.elapsed())

@@ -46,7 +46,7 @@ pub(super) fn run(binary: &Path) -> Result<(usize, Vec<String>), Failure> {
     let mut wrong = Vec::new();
     for tests in test_files()? {
         let began = Instant::now();
-        match test(&environment, &packages, &folder, TESTS, &tests)? {
+        match test(binary, &environment, &packages, &folder, TESTS, &tests)? {
             None => report::progress(&format!(
                 "{TESTS}/{tests}: {}",
                 report::seconds(began.elapsed())
@@ -143,6 +143,7 @@ fn test_files() -> Result<Vec<String>, Failure> {
 
 /// Runs the tests of one file; what is wrong, with the last lines.
 pub(super) fn test(
+    binary: &Path,
     environment: &Path,
     packages: &Path,
     folder: &Path,
@@ -158,6 +159,8 @@ pub(super) fn test(
         .args([directory, "--pattern", tests])
         .current_dir(step::root())
         .env("PYTHONPATH", packages)
+        // What converts checkpoints is tried against torch.
+        .env("TRAINYARD_BINARY", binary)
         // Nothing is written into the tree.
         .env("PYTHONDONTWRITEBYTECODE", "1")
         // Processes of a test that hang are killed with it.

@@ -1,6 +1,9 @@
 //! `trainyard checkpoints`: what a folder of checkpoints holds, whether it is intact, and what may be removed.
 
+mod convert;
+mod diff;
 mod show;
+mod work;
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -36,6 +39,8 @@ pub(super) fn run(args: &Checkpoints, printer: &mut Printer) -> Result<Exit, Fai
         CheckpointsCommand::Show(args) => show::run(args, printer),
         CheckpointsCommand::Verify(args) => run_verify(args, printer),
         CheckpointsCommand::Prune(args) => prune(args, printer),
+        CheckpointsCommand::Diff(args) => diff::run(args, printer),
+        CheckpointsCommand::Convert(args) => convert::run(args, printer),
     }
 }
 
