@@ -176,7 +176,7 @@ fn every_format_has_the_same_tensors() {
         let target = at(name);
         let converted = to(open(&last, None).unwrap(), &last, &target, format).unwrap();
         assert_eq!((converted.tensors, converted.bytes), (7, 75), "{name}");
-        assert_eq!(super::open::format(&target).unwrap(), format);
+        assert_eq!(open::format(&target).unwrap(), format);
         let contents = open(&target, None).unwrap();
         for (tensor, dtype, shape, bytes) in values() {
             let found = &contents.tensors[tensor];

@@ -1,4 +1,4 @@
-use std::time::Duration;
+use std::{thread, time::Duration};
 
 use trainyard_core::checkpoint::{Claimant, Selection, Wanted};
 
@@ -566,6 +566,13 @@ fn abandoned_save_reports_real_times() {
     assert!(saved.write < 60.0 && saved.wait < 60.0, "{saved:?}");
 }
 
+/// Waits until retention has begun the operation at which it hangs, so that no operation of the next save is the one that hangs.
+fn wait_until_it_hangs(client: &Faulty, at: u64) {
+    while client.operations() <= at {
+        thread::yield_now();
+    }
+}
+
 #[test]
 fn retention_that_hangs_is_one_thread() {
     let disk = FaultyDisk::new(1);
@@ -591,6 +598,7 @@ fn retention_that_hangs_is_one_thread() {
             panic!("nothing is in flight");
         };
         save.committed(Duration::MAX).unwrap().unwrap();
+        wait_until_it_hangs(&client, commit_ends);
     }
     assert!(!saver.settle(Duration::ZERO), "the first one still hangs");
     assert_eq!(rank.store.view().unwrap().folders.len(), 6);
@@ -623,6 +631,7 @@ fn save_ends_before_retention() {
         };
         save.committed(Duration::MAX).unwrap().unwrap();
         assert_eq!(saver.close(Duration::MAX), Closed::Finished);
+        wait_until_it_hangs(&client, commit_ends);
     }
     assert_eq!(saver.counts().removed, 0);
     disk.release();

@@ -340,6 +340,18 @@ impl Claimant {
         Some(JobAttempt { uid, attempt })
     }
 
+    /// The newest record, where it is of another job than this one, which had records before: the job of this one is gone, whatever its number.
+    fn successor(&self, records: &[RecordSeen]) -> Option<AttemptId> {
+        let uid = self.job.as_deref()?;
+        let of = |fence: &Fence| fence.job.as_ref().is_some_and(|job| job.uid == uid);
+        let mut fences = records.iter().filter_map(|record| match record {
+            RecordSeen::Fence(fence) => Some(fence),
+            _ => None,
+        });
+        let newest = fences.clone().max_by_key(|fence| fence.id())?;
+        (!of(newest) && fences.any(of)).then(|| newest.id())
+    }
+
     /// The number of its attempt in a store with `records`. The attempts of a job follow on those that were there before its first one.
     pub fn store_attempt(&self, records: &[RecordSeen]) -> Option<u32> {
         let attempt = self.attempt?;
@@ -363,6 +375,9 @@ impl Claimant {
 
 /// Which pair `claimant` takes; without an attempt of its own, one above the highest.
 pub fn claim(claimant: &Claimant, records: &[RecordSeen]) -> Claim {
+    if let Some(by) = claimant.successor(records) {
+        return Claim::Fenced(by);
+    }
     let attempt = claimant.store_attempt(records);
     let holder = &claimant.holder;
     let mine = records

@@ -175,7 +175,8 @@ fn text(diff: &Diff) -> String {
     let state = match (diff.has_state, diff.state.len() as u64) {
         (false, _) => String::new(),
         (true, 0) => "; small state is equal".to_owned(),
-        (true, count) => format!("; {} of small state differ", words::counted(count, "value")),
+        (true, 1) => "; 1 value of small state differs".to_owned(),
+        (true, count) => format!("; {count} values of small state differ"),
     };
     let differing = diff.differing.len() + diff.other_kind.len();
     let missing = diff.only_a.len() + diff.only_b.len();

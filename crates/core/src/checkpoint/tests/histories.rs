@@ -164,6 +164,7 @@ fn attempts_of_a_job_follow_on_those_before_it() {
         ("b", 3, "new", 4, take(5, 0)),
         // The job before is gone, whatever still runs of it.
         ("a", 3, "new", 4, Claim::Fenced(four)),
+        ("a", 9, "new", 4, Claim::Fenced(four)),
         // Two attempts of this one ended before they began anything.
         ("c", 3, "new", 4, take(7, 0)),
     ] {

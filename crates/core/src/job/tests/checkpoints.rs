@@ -319,7 +319,7 @@ fn leader_of_a_gang_reports_the_store() {
 }
 
 #[test]
-fn step_that_the_attempt_before_may_have_died_of_is_not_given() {
+fn step_of_an_attempt_that_died_is_not_given_again() {
     for (from, want) in [
         (ResumedFrom::Step(40), Some(60)),
         (ResumedFrom::Nothing, Some(60)),
