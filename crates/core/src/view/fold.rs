@@ -1,6 +1,6 @@
 //! Logs of many ranks as few rows: lines that differ only in numbers are one row, with the ranks that wrote them.
 //!
-//! A line is taken without its stamp and prefixes ([`crate::line`]); numbers, addresses and identifiers count as equal. Equal lines within two seconds of
+//! A line is taken without its stamp and prefixes (`crate::line`); numbers, addresses and identifiers count as equal. Equal lines within two seconds of
 //! the first are one group. The earliest line that reports an error is kept by itself and is never folded away.
 //!
 //! Invariant: memory and answer are bounded whatever is pushed; lines whose group was dropped are counted.
