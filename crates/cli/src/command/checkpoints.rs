@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 use trainyard_checkpoint_engine::{
     Store,
     clock::SystemClock,
-    open, remove,
+    open::{self, OpenError},
+    remove,
     store::View,
     token,
     verify::{Verified, verify_present},
@@ -56,7 +57,10 @@ struct Opened {
 fn open_store(root: &Path) -> Result<Store, Failure> {
     let shown = root.display();
     let cannot = || format!("cannot open the checkpoints in `{shown}`");
-    let storage = open::existing(root).with_context(cannot)?;
+    let storage = match open::existing(root) {
+        Err(OpenError::Existing(error)) => Err(error).with_context(cannot)?,
+        opened => opened.with_context(cannot)?,
+    };
     let seed = token::seed().context("cannot read random bytes")?;
     let store = Store::existing(storage, SystemClock::start(), seed).with_context(cannot)?;
     Ok(store)

@@ -30,7 +30,7 @@ fn zombie_is_invisible() {
     );
     // The next attempt does not acknowledge it either.
     let id = AttemptId::first(8);
-    let fence = lineage.fence(RUN, id, &Claimant::default(), Some(&name(250, 7)));
+    let fence = lineage.fence(RUN, id, &Claimant::new(None, "pod"), Some(&name(250, 7)));
     assert!(!fence.acknowledged.contains(&zombie.reference()));
     assert_eq!(fence.acknowledged.len(), 3);
     fence.check().unwrap();
@@ -278,7 +278,7 @@ proptest! {
                     let kept = now.commits.len().saturating_sub(back);
                     let resume = kept.checked_sub(1).map(|place| now.commits[place].folder.clone());
                     let id = AttemptId::first(u32::try_from(own.len()).unwrap());
-                    let fence = now.fence(RUN, id, &Claimant::default(), resume.as_ref());
+                    let fence = now.fence(RUN, id, &Claimant::new(None, "pod"), resume.as_ref());
                     prop_assert!(fence.check().is_ok());
                     own.push(now.commits[..kept].iter().map(|seen| seen.folder.clone()).collect());
                     records.push(RecordSeen::Fence(fence));
