@@ -1,4 +1,4 @@
-//! `cargo xtask seed-hunt`: the simulation over many seeds, built for speed.
+//! `cargo xtask seed-hunt`: the simulation over many seeds, built to be ready soon: what a faster program saves, its build takes many times over.
 //!
 //! The hunt itself (threads, invariants, shrinking, the command that replays a failure) is the
 //! program `seed-hunt` of `tools/programs`; this only builds it and passes the words on.
@@ -33,7 +33,7 @@ fn split<'a>(words: &[&'a str]) -> Vec<&'a str> {
 
 /// The command that runs the hunt with `words`.
 pub(crate) fn command(words: &[&str]) -> std::process::Command {
-    let mut command = step::pure_tool("seed-hunt");
+    let mut command = step::hunt_tool("seed-hunt");
     command.args(words);
     command
 }
@@ -58,7 +58,7 @@ fn of_world(world: Option<&str>, words: &[&str]) -> Result<std::process::Command
     };
     let wrong =
         |_| Failure::CouldNotRun("`--seed`, `--seeds` and `--from` take a number".to_owned());
-    let mut command = step::pure_tool(program);
+    let mut command = step::hunt_tool(program);
     if let Some(seed) = number("--seed") {
         command.arg(seed.map_err(wrong)?.to_string());
         return Ok(command);
@@ -94,14 +94,14 @@ fn refuse_unknown(words: &[&str]) -> Result<(), Failure> {
 
 /// The command that runs the first `seeds` seeds of the fleet.
 pub(crate) fn fleet(seeds: &str) -> std::process::Command {
-    let mut command = step::pure_tool("fleet-hunt");
+    let mut command = step::hunt_tool("fleet-hunt");
     command.args(["0", seeds]);
     command
 }
 
 /// The command that runs the seeds of the watch from `from` up to `to`.
 pub(crate) fn watch(from: &str, to: &str) -> std::process::Command {
-    let mut command = step::pure_tool("watch-hunt");
+    let mut command = step::hunt_tool("watch-hunt");
     command.args([from, to]);
     command
 }

@@ -36,16 +36,21 @@ const TOOLS: &str = "trainyard-tools";
 /// The command that runs a pure program of `tools/programs`, built for speed and without waiting for the client of a
 /// cluster to be built.
 pub(crate) fn pure_tool(name: &str) -> Command {
-    let words = [
-        "run",
-        "--quiet",
-        "--locked",
-        "--release",
-        "--package",
-        TOOLS,
-    ];
-    let mut command = cargo(&words);
-    command.args(["--no-default-features", "--bin", name, "--"]);
+    pure_tool_built("release", name)
+}
+
+/// The command that hunts with a program of `tools/programs`, built to be ready soon.
+pub(crate) fn hunt_tool(name: &str) -> Command {
+    pure_tool_built(HUNT, name)
+}
+
+/// The profile of hunts over seeds and of the tests of mutants.
+pub(crate) const HUNT: &str = "hunt";
+
+fn pure_tool_built(profile: &str, name: &str) -> Command {
+    let mut command = cargo(&["run", "--quiet", "--locked", "--profile", profile]);
+    command.args(["--package", TOOLS, "--no-default-features"]);
+    command.args(["--bin", name, "--"]);
     command
 }
 

@@ -196,7 +196,8 @@ fn mutants() -> Result<String, Failure> {
     counted(&mut step::cargo(&[
         "test",
         "--locked",
-        "--release",
+        "--profile",
+        step::HUNT,
         "--package",
         "trainyard-sim",
         "--no-fail-fast",
