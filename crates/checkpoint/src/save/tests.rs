@@ -1,4 +1,7 @@
-use std::{thread, time::Duration};
+mod abandoned;
+mod retention;
+
+use std::time::Duration;
 
 use trainyard_core::checkpoint::{Claimant, Selection, Wanted};
 
@@ -388,31 +391,6 @@ fn second_save_of_a_step_returns_its_commit() {
 }
 
 #[test]
-fn abandoned_save_continues_with_its_piece() {
-    let disk = FaultyDisk::new(1);
-    let zero = session(&disk.client(), 1, 0, 2).unwrap();
-    let other = session(&disk.client(), 1, 1, 2).unwrap();
-    let missing = zero.save(7, &state(7, 0, 2000)).unwrap_err();
-    assert!(matches!(missing, SaveError::Missing { .. }), "{missing}");
-    let deadline = Duration::from_mins(1);
-    let folder = other.folder(7);
-    other
-        .write_piece(&folder, &state(7, 1, 9), deadline, &mut Progress::default())
-        .unwrap();
-    zero.save(7, &state(7, 0, 2000)).unwrap();
-    let (_, memory, _) = load(&disk, 2).unwrap();
-    assert_eq!(memory.0[&(0, 0)], image_of(&state(7, 0, 2000)));
-    // Data without a piece, as a save that was late leaves it.
-    let name = within(&zero.folder(8).path(), "00000.safetensors");
-    let client = disk.client();
-    client.make_folder(&zero.folder(8).path()).unwrap();
-    let file = client.create(&name).unwrap();
-    file.write_at(0, &image_of(&state(8, 0, 700))).unwrap();
-    let alone = session(&disk.client(), 1, 0, 1).unwrap();
-    alone.save(8, &state(8, 0, 700)).unwrap();
-}
-
-#[test]
 fn record_has_the_commit_that_was_chosen() {
     let disk = FaultyDisk::new(1);
     let old = session(&disk.client(), 1, 0, 1).unwrap();
@@ -534,108 +512,6 @@ fn full_disk_does_not_stop_the_next_attempt() {
         .unwrap();
     assert_eq!(store.resumes_from(id).unwrap().unwrap().folder.step, 4);
     assert_eq!(store.view().unwrap().folders.len(), 2);
-}
-
-#[test]
-fn abandoned_save_reports_real_times() {
-    let disk = FaultyDisk::new(1);
-    let mut zero = session(&disk.client(), 1, 0, 2).unwrap();
-    let (clock, abandon) = crate::abandon::abandonable(Arc::clone(&zero.clock));
-    zero.clock = clock;
-    abandon.now();
-    let error = zero.save(7, &State::default()).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "step 7 was abandoned after 0 s: no piece of 1 of 2 ranks: rank 1"
-    );
-    // All pieces are there, so it is committed although it was abandoned.
-    let other = session(&disk.client(), 1, 1, 2).unwrap();
-    let deadline = Duration::from_mins(1);
-    other
-        .write_piece(
-            &other.folder(7),
-            &state(7, 1, 9),
-            deadline,
-            &mut Progress::default(),
-        )
-        .unwrap();
-    let saved = zero.save(7, &State::default()).unwrap();
-    let name = within(&saved.commit.folder.path(), COMMIT_FILE);
-    let commit = zero.store.read::<Commit>(&name).unwrap().unwrap();
-    assert!(commit.document.seconds.write < 60.0);
-    assert!(saved.write < 60.0 && saved.wait < 60.0, "{saved:?}");
-}
-
-/// Waits until retention has begun the operation at which it hangs, so that no operation of the next save is the one that hangs.
-fn wait_until_it_hangs(client: &Faulty, at: u64) {
-    while client.operations() <= at {
-        thread::yield_now();
-    }
-}
-
-#[test]
-fn retention_that_hangs_is_one_thread() {
-    let disk = FaultyDisk::new(1);
-    let before = session(&disk.client(), 1, 0, 1).unwrap();
-    before.save(1, &state(1, 0, 2000)).unwrap();
-    let client = disk.copy(1).client();
-    let commit_ends = {
-        let rank = session(&client, 1, 0, 1).unwrap();
-        rank.commit_step(2, &state(2, 0, 2000)).unwrap();
-        client.operations()
-    };
-    let client = disk.client_with(&[(commit_ends, Fault::Hang)]);
-    let rank = session(&client, 1, 0, 1).unwrap();
-    let saver = Saver::new(rank.clone());
-    for step in 2..=6 {
-        // Each save has a clock of its own, as one that can be abandoned.
-        let (clock, _) = crate::abandon::abandonable(Arc::clone(&rank.clock));
-        let own = Arc::new(Session {
-            clock,
-            ..rank.clone()
-        });
-        let Started::Save(save) = saver.save_by(own, step, state(step, 0, 2000)) else {
-            panic!("nothing is in flight");
-        };
-        save.committed(Duration::MAX).unwrap().unwrap();
-        wait_until_it_hangs(&client, commit_ends);
-    }
-    assert!(!saver.settle(Duration::ZERO), "the first one still hangs");
-    assert_eq!(rank.store.view().unwrap().folders.len(), 6);
-    disk.release();
-    assert!(saver.settle(Duration::from_mins(1)));
-    let Started::Save(save) = saver.save(7, state(7, 0, 2000)) else {
-        panic!("nothing is in flight");
-    };
-    save.committed(Duration::MAX).unwrap().unwrap();
-    assert!(saver.settle(Duration::from_mins(1)));
-    assert_eq!(saver.counts().removed, 5);
-}
-
-#[test]
-fn save_ends_before_retention() {
-    let disk = FaultyDisk::new(1);
-    let before = session(&disk.client(), 1, 0, 1).unwrap();
-    before.save(1, &state(1, 0, 2000)).unwrap();
-    let client = disk.copy(1).client();
-    let commit_ends = {
-        let rank = session(&client, 1, 0, 1).unwrap();
-        rank.commit_step(2, &state(2, 0, 2000)).unwrap();
-        client.operations()
-    };
-    let client = disk.client_with(&[(commit_ends, Fault::Hang)]);
-    let saver = Saver::new(session(&client, 1, 0, 1).unwrap());
-    for step in [2, 3] {
-        let Started::Save(save) = saver.save(step, state(step, 0, 2000)) else {
-            panic!("retention of the step before holds the slot");
-        };
-        save.committed(Duration::MAX).unwrap().unwrap();
-        assert_eq!(saver.close(Duration::MAX), Closed::Finished);
-        wait_until_it_hangs(&client, commit_ends);
-    }
-    assert_eq!(saver.counts().removed, 0);
-    disk.release();
-    assert_eq!(load(&disk, 1).unwrap().0, 3);
 }
 
 #[test]
