@@ -341,6 +341,7 @@ impl Claimant {
     }
 
     /// The newest record, where it is of another job than this one, which had records before: the job of this one is gone, whatever its number.
+    /// A record without a job is of a program that was started by hand: there the number decides.
     fn successor(&self, records: &[RecordSeen]) -> Option<AttemptId> {
         let uid = self.job.as_deref()?;
         let of = |fence: &Fence| fence.job.as_ref().is_some_and(|job| job.uid == uid);
@@ -349,7 +350,8 @@ impl Claimant {
             _ => None,
         });
         let newest = fences.clone().max_by_key(|fence| fence.id())?;
-        (!of(newest) && fences.any(of)).then(|| newest.id())
+        let of_another = newest.job.is_some() && !of(newest);
+        (of_another && fences.any(of)).then(|| newest.id())
     }
 
     /// The number of its attempt in a store with `records`. The attempts of a job follow on those that were there before its first one.

@@ -81,15 +81,16 @@ fn take(pass: &mut Pass<'_>, store: &StoreSeen) {
     let attempt = record.attempt;
     let kept = record.checkpoint.get_or_insert_default();
     kept.newest.clone_from(&store.newest);
-    // A job that was created again in its old folder follows on the attempts of the one before.
+    // A job that was created again in its old folder follows on the attempts of the one before: on all of them until it has a record of its own.
     if let Some(NewestAttempt {
         attempt: newest,
         job: Some(job),
         ..
     }) = &store.attempt
-        && Some(job.uid.as_str()) == uid
     {
-        kept.earlier_attempts = newest.checked_sub(job.attempt);
+        let own = Some(job.uid.as_str()) == uid;
+        let counted = if own { job.attempt } else { 0 };
+        kept.earlier_attempts = newest.checked_sub(counted);
     }
     kept.uncommitted = store.uncommitted;
     kept.why.clone_from(&store.why);

@@ -152,7 +152,14 @@ fn attempts_of_a_job_follow_on_those_before_it() {
         RecordSeen::Fence(Fence { job, ..fence })
     };
     // Attempts 1 and 2 of a job, then attempts 1 and 2 of another one in its folder.
-    let records = [of("a", 1, 1), of("a", 2, 2), of("b", 1, 3), of("b", 2, 4)];
+    let by_hand = record(5, 0, &[]);
+    let records = [
+        of("a", 1, 1),
+        of("a", 2, 2),
+        of("b", 1, 3),
+        of("b", 2, 4),
+        by_hand,
+    ];
     let four = AttemptId::first(4);
     for (job, attempt, holder, seen, expected) in [
         ("a", 1, "new", 0, take(1, 0)),
@@ -165,6 +172,9 @@ fn attempts_of_a_job_follow_on_those_before_it() {
         // The job before is gone, whatever still runs of it.
         ("a", 3, "new", 4, Claim::Fenced(four)),
         ("a", 9, "new", 4, Claim::Fenced(four)),
+        // Somebody ran the script by hand in the folder of a suspended job: the number decides, as it did before jobs had names.
+        ("b", 3, "new", 5, take(5, 1)),
+        ("b", 4, "new", 5, take(6, 0)),
         // Two attempts of this one ended before they began anything.
         ("c", 3, "new", 4, take(7, 0)),
     ] {

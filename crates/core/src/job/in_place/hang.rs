@@ -93,7 +93,12 @@ fn verdict(hang: &HangReport) -> VerdictSummary {
         nodes: Vec::new(),
         account: label.map_or(Account::User, |label| label.account),
         retry: label.map_or(Retry::MayHelp, |label| label.retry),
-        confidence: Confidence::High,
+        // What was inspected is sure; silence alone may be a program that prints nothing.
+        confidence: if hang.label == SILENT_LOG {
+            Confidence::Medium
+        } else {
+            Confidence::High
+        },
         depth: Depth::Cause,
         place: None,
         exception: None,

@@ -319,6 +319,27 @@ fn leader_of_a_gang_reports_the_store() {
 }
 
 #[test]
+fn records_of_the_job_before_are_not_its_own() {
+    let mut world = world(SeenStore::Unused);
+    world.job.uid = Some("uid".to_owned());
+    assert_eq!(record(&world).earlier_attempts, Some(0));
+    // A job of this name had one attempt, which saved, and was deleted. The first attempt of the new one has no record yet.
+    let mut before = seen(Some(save(60, 1, 0)), 1, ResumedFrom::Step(40), 1);
+    if let SeenStore::Seen { store, .. } = &mut before {
+        store.attempt.as_mut().unwrap().job = Some(JobAttempt {
+            uid: "deleted".to_owned(),
+            attempt: 1,
+        });
+    }
+    world.observed.store = before;
+    world.pass();
+    let found = record(&world);
+    assert_eq!(found.earlier_attempts, Some(1));
+    assert_eq!((found.resumed_from, found.counted_step), (None, None));
+    assert_eq!(found.saved_by(1), None);
+}
+
+#[test]
 fn step_of_an_attempt_that_died_is_not_given_again() {
     for (from, want) in [
         (ResumedFrom::Step(40), Some(60)),
