@@ -186,6 +186,8 @@ pub enum EventReason {
     FabricDisagrees,
     /// The job has failed.
     Failed,
+    /// A save takes longer than pods have from SIGTERM to SIGKILL.
+    GraceTooShort,
     /// An attempt failed, and its pods are kept for inspection.
     HeldOnFailure,
     /// Its pods are no longer kept.
@@ -237,6 +239,7 @@ impl EventReason {
             Self::FabricAdded => "FabricAdded",
             Self::FabricDisagrees => "FabricDisagrees",
             Self::Failed => "Failed",
+            Self::GraceTooShort => "GraceTooShort",
             Self::HeldOnFailure => "HeldOnFailure",
             Self::HoldEnded => "HoldEnded",
             Self::NotRestored => "NotRestored",

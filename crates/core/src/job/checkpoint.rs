@@ -6,9 +6,14 @@
 //! changes after that; where none is known to be good, none is given. What the record of the attempt in the store says decides over it. A store
 //! that cannot be read changes nothing but the reason that is shown.
 
+use std::time::Duration;
+
 use jiff::{SignedDuration, Timestamp};
 
-use super::{CheckpointRecord, EventKind, EventReason, SeenGang, SeenStore, pass::Pass};
+use super::{
+    CheckpointRecord, EventKind, EventReason, SeenGang, SeenStore, pass::Pass,
+    status::progress::time_words,
+};
 use crate::{
     checkpoint::{NewestAttempt, ResumedFrom, StoreSeen, WHY_BYTES},
     diagnose,
@@ -20,6 +25,9 @@ const FIRST_STEPS: u64 = 1;
 /// How old the look behind the report of a leader may be. Its supervisor reports changes; it looks again after twenty times what the last look took,
 /// and one of more than 5 s is reported as late.
 const REPORT_AGE: SignedDuration = SignedDuration::from_secs(120);
+
+/// How long Kubernetes waits between SIGTERM and SIGKILL where a pod says nothing.
+const DEFAULT_GRACE: Duration = Duration::from_secs(30);
 
 /// Takes what was seen in the store, for the attempt that is in the status.
 pub(super) fn note(pass: &mut Pass<'_>) {
@@ -40,6 +48,7 @@ pub(super) fn note(pass: &mut Pass<'_>) {
             take(pass, &store);
             count_stalls(pass, &store);
             report_not_restored(pass, at);
+            report_short_grace(pass);
         }
     }
 }
@@ -158,6 +167,42 @@ fn report_not_restored(pass: &mut Pass<'_>, at: Timestamp) {
     pass.emit(EventKind::Warning, EventReason::NotRestored, message);
     if let Some(kept) = &mut pass.status.trainyard.checkpoint {
         kept.not_restored = true;
+    }
+}
+
+/// Reports once in a job that a save of its own took longer than a pod has from SIGTERM to SIGKILL: what a drain or a preemption then begins is lost.
+fn report_short_grace(pass: &mut Pass<'_>) {
+    let record = &pass.status.trainyard;
+    let Some(kept) = &record.checkpoint else {
+        return;
+    };
+    let save = kept.saved_by(record.attempt);
+    let took =
+        save.and_then(|save| Some(save.snapshot_ms.unwrap_or(0).saturating_add(save.write_ms?)));
+    let (Some(took), false) = (took.map(Duration::from_millis), kept.short_grace) else {
+        return;
+    };
+    let templates = pass.job.roles.values().map(|role| &role.template);
+    let graces = templates.map(|template| {
+        let spec = template.spec.as_ref();
+        let seconds = spec.and_then(|spec| spec.termination_grace_period_seconds);
+        seconds.map_or(DEFAULT_GRACE, |seconds| {
+            Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
+        })
+    });
+    let grace = graces.min().unwrap_or(DEFAULT_GRACE);
+    if took <= grace {
+        return;
+    }
+    let message = format!(
+        "a save took {}, and `terminationGracePeriodSeconds` gives pods {} from SIGTERM to SIGKILL: a save that a drain or a preemption begins is not complete; set it to at least {}",
+        time_words(took),
+        time_words(grace),
+        took.as_secs().saturating_mul(3) / 2 + 1,
+    );
+    pass.emit(EventKind::Warning, EventReason::GraceTooShort, message);
+    if let Some(kept) = &mut pass.status.trainyard.checkpoint {
+        kept.short_grace = true;
     }
 }
 

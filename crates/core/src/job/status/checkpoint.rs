@@ -41,6 +41,9 @@ pub struct CheckpointRecord {
     /// Whether it was reported that the attempt began at its first step although a step was complete.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub not_restored: bool,
+    /// Whether it was reported that a save takes longer than the grace time of the pods.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub short_grace: bool,
     /// The last save of the attempt whose stall the ledger has.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub counted_step: Option<u64>,

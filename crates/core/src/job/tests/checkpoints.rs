@@ -356,6 +356,36 @@ fn step_of_an_attempt_that_died_is_not_given_again() {
 }
 
 #[test]
+fn save_longer_than_the_grace_is_reported_once() {
+    // What pods have from SIGTERM to SIGKILL, how long the write took, and whether that is reported. 30 s is the default of Kubernetes.
+    for (grace, write_ms, want) in [
+        (None, 29_000, 0),
+        (None, 92_000, 1),
+        (Some(120), 92_000, 0),
+        (Some(0), 1, 1),
+    ] {
+        let mut world = world(SeenStore::Unused);
+        for role in world.job.roles.values_mut() {
+            let spec = role.template.spec.as_mut().unwrap();
+            spec.termination_grace_period_seconds = grace;
+        }
+        let slow = CompleteStep {
+            write_ms: Some(write_ms),
+            ..save(60, 1, 0)
+        };
+        for now in 1..4 {
+            world.observed.store = seen(Some(slow.clone()), 1, ResumedFrom::Nothing, now);
+            world.pass();
+        }
+        let reported = world
+            .events
+            .iter()
+            .filter(|it| it.contains("GraceTooShort"));
+        assert_eq!(reported.count(), want, "{grace:?} {write_ms}");
+    }
+}
+
+#[test]
 fn job_without_the_annotation_has_no_record() {
     let mut world = World::new(job(Kind::PyTorch));
     world.observed.store = empty(0);
