@@ -8,21 +8,24 @@
 //! - The stretches of time never overlap and add up to the accounts of the ledger, to the millisecond, however many observations were missed. Time whose
 //!   order nobody observed has exact sums and no order ([`Content::NotObserved`]); it is never stretched.
 //! - Everything is bounded by the constants here, whatever is recorded or read. Where something is dropped, [`Chronicle::left_out`] counts it.
-//! - No failure is dropped: failures of one slot are merged where there are too many, and the merged one covers the times of both.
+//! - No failure is dropped: failures of one slot are merged where there are too many, and the merged one covers the times of both. Failures of
+//!   slots beyond the limit are the job's, and as many.
 //! - A fact that was applied is not applied again, so two readings of one file, or two parts that overlap, give the same history as one.
 
 mod account;
 mod fact;
+mod known;
 mod lane;
 mod observe;
 mod stretch;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use jiff::Timestamp;
 
+use self::known::Known;
 pub use self::{
     fact::{
         EVIDENCE_MAX, EvidenceLine, Fact, Headline, KeptVerdict, LINE_MAX, LeftOut, NotAFact,
@@ -93,6 +96,10 @@ pub struct Chronicle {
     pub left_out: LeftOut,
     turns: usize,
     next: u64,
+    /// When the newest number was reported. [`Self::facts`] has no numbers, so what follows it may have that one again.
+    points_until: Option<i64>,
+    /// Facts before this number are those of [`Self::facts`], which has failures as facts of their own.
+    compacted_until: Option<u64>,
 }
 
 impl Chronicle {
@@ -112,6 +119,8 @@ impl Chronicle {
         }
         self.next = fact.seq.saturating_add(1);
         self.add(fact.at, &fact.what);
+        let next = self.next;
+        self.compacted_until.take_if(|until| next >= *until);
         true
     }
 
@@ -121,7 +130,7 @@ impl Chronicle {
     }
 
     /// Adds what is new in `after`, and returns it as facts to be stored. `before` is what was observed last; nothing where this is the first
-    /// observation.
+    /// observation, or the first since the history was read back: then what is new is what the history does not have.
     pub fn record(
         &mut self,
         before: Option<&Seen<'_>>,
@@ -129,7 +138,8 @@ impl Chronicle {
         places: &Places,
         now: Timestamp,
     ) -> Vec<Fact> {
-        let news = observe::news(before, after, places, now);
+        let known = before.map_or_else(|| Known::of_chronicle(self), Known::of_seen);
+        let news = observe::news(&known, after, places, now);
         let mut facts = Vec::with_capacity(news.len());
         for (at, what) in news {
             let fact = Fact {
@@ -152,8 +162,10 @@ impl Chronicle {
         now: Timestamp,
     ) -> Self {
         let mut chronicle = Self::default();
-        let mut news = observe::of_failures(failures);
-        news.extend(observe::news(None, seen, places, now));
+        let last = seen.status.trainyard.last_failure.as_ref();
+        let mut news = observe::of_failures(failures, last);
+        let known = Known::of_failures(seen.status, failures);
+        news.extend(observe::news(&known, seen, places, now));
         // The ledger first: it says when the job began.
         news.sort_by_key(|(at, what)| (!matches!(what, What::Began), *at));
         for (at, what) in news {
@@ -163,23 +175,9 @@ impl Chronicle {
         chronicle
     }
 
-    /// The failures that pods and headlines show by themselves.
-    fn failures_shown(&self) -> BTreeSet<lane::FailureKey> {
-        let lanes = self.lanes.iter().flat_map(|(slot, lane)| {
-            let failed = lane
-                .turns
-                .iter()
-                .filter(|turn| turn.state == PodState::Failed);
-            failed.map(|turn| Failure::one(Some(*slot), turn.attempt, turn.at).key())
-        });
-        let headlines = self.headlines.iter();
-        let headlines = headlines.map(|(at, it)| Failure::one(it.slot, it.attempt, *at).key());
-        lanes.chain(headlines).collect()
-    }
-
     /// As few facts as give this history again. Whoever replaces a file by them continues with the [`Self::next_seq`] of the history that they give.
     pub fn facts(&self) -> Vec<Fact> {
-        let mut whats: Vec<At<What>> = Vec::new();
+        let mut whats: Vec<At<What>> = self.failures.iter().map(Failure::fact).collect();
         if let Some(began) = self.began {
             whats.push((began, What::Began));
         }
@@ -195,13 +193,6 @@ impl Chronicle {
         }
         let headlines = self.headlines.iter().cloned();
         whats.extend(headlines.map(|(at, it)| (at, What::Failed(it))));
-        // Behind the pods and headlines whose failures they stand for.
-        let merged = self.failures.iter().filter(|failure| failure.count > 1);
-        whats.extend(merged.map(Failure::fact));
-        let shown = self.failures_shown();
-        let is_single = |failure: &&Failure| failure.count <= 1 && !shown.contains(&failure.key());
-        let singles = self.failures.iter().filter(is_single);
-        whats.extend(singles.map(Failure::fact));
         let verdicts = self.verdicts.iter().cloned();
         whats.extend(verdicts.map(|(at, it)| (at, What::Verdict(Box::new(it)))));
         whats.extend(self.saves.iter().map(|(at, it)| (*at, What::Saved(*it))));
@@ -213,18 +204,24 @@ impl Chronicle {
         if self.waiting != At::default() {
             whats.push((self.waiting.0, What::Waiting(self.waiting.1.clone())));
         }
+        if let Some((at, outcome)) = self.ended {
+            whats.push((at, What::Ended { outcome }));
+        }
         if let Some(open) = self.open {
             let (attempt, phase) = (open.attempt, open.phase);
             whats.push((open.since.as_millisecond(), What::Phase { attempt, phase }));
         }
-        if let Some((at, outcome)) = self.ended {
-            whats.push((at, What::Ended { outcome }));
-        }
         if self.left_out != LeftOut::default() {
             whats.push((self.began.unwrap_or(0), What::LeftOut(self.left_out)));
         }
-        let count = u64::try_from(whats.len()).unwrap_or(u64::MAX);
-        let first = self.next.saturating_sub(count);
+        let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+        let mut first = self.next.saturating_sub(number(whats.len()));
+        if !self.failures.is_empty() {
+            // In front, so that what follows adds no failure.
+            first = first.saturating_sub(1);
+            let until = first.saturating_add(number(whats.len() + 1));
+            whats.insert(0, (self.began.unwrap_or(0), What::Compacted { until }));
+        }
         let numbered = whats.into_iter().zip(first..);
         let facts = numbered.map(|((at, what), seq)| Fact {
             version: VERSION,
@@ -248,11 +245,8 @@ impl Chronicle {
     /// How much of the time has no order.
     pub fn not_observed_millis(&self) -> u64 {
         let unseen = |it: &&Stretch| matches!(it.content, Content::NotObserved(_));
-        self.stretches
-            .iter()
-            .filter(unseen)
-            .map(Stretch::millis)
-            .sum()
+        let unseen = self.stretches.iter().filter(unseen);
+        unseen.fold(0, |sum, it| sum.saturating_add(it.millis()))
     }
 
     /// The end of what is known at `now`, in Unix milliseconds.
@@ -277,7 +271,8 @@ impl Chronicle {
         });
         for part in self.stretches.iter().chain(&open).flat_map(Stretch::booked) {
             if counts(part.attempt) {
-                *sums.entry(part.phase).or_default() += part.millis;
+                let sum = sums.entry(part.phase).or_default();
+                *sum = sum.saturating_add(part.millis);
             }
         }
         sums
@@ -331,7 +326,7 @@ impl Chronicle {
             } => {
                 let last = self.lanes.get(slot).and_then(|lane| lane.turns.last());
                 let at = last.map_or(at, |last| at.max(last.at));
-                if *state == PodState::Failed {
+                if *state == PodState::Failed && self.compacted_until.is_none() {
                     self.add_failure(Failure::one(Some(*slot), *attempt, at));
                 }
                 self.in_lane(*slot, |lane| lane.turn(at, *attempt, *state));
@@ -353,7 +348,9 @@ impl Chronicle {
                 &mut self.left_out.swaps,
             ),
             What::Failed(headline) => {
-                self.add_failure(Failure::one(headline.slot, headline.attempt, at));
+                if self.compacted_until.is_none() {
+                    self.add_failure(Failure::one(headline.slot, headline.attempt, at));
+                }
                 let dropped = &mut self.left_out.headlines;
                 keep(
                     &mut self.headlines,
@@ -367,20 +364,14 @@ impl Chronicle {
                 attempt,
                 until,
                 count,
-            } => {
-                let until = at.max(*until);
-                // Several stand for all that they cover.
-                let is_covered =
-                    |it: &Failure| it.slot == *slot && at <= it.at && it.until <= until;
-                self.failures.retain(|it| *count <= 1 || !is_covered(it));
-                self.add_failure(Failure {
-                    slot: *slot,
-                    attempt: *attempt,
-                    at,
-                    until,
-                    count: *count,
-                });
-            }
+            } => self.add_failure(Failure {
+                slot: *slot,
+                attempt: *attempt,
+                at,
+                until: at.max(*until),
+                count: *count,
+            }),
+            What::Compacted { until } => self.compacted_until = Some(*until),
             What::Verdict(verdict) => keep(
                 &mut self.verdicts,
                 (at, (**verdict).clone()),
@@ -396,13 +387,13 @@ impl Chronicle {
             What::Spent(spent) => self.spent = *spent,
             What::Waiting(waiting) => self.waiting = (at, waiting.clone()),
             // Numbers belong to `view::pyramid`.
-            What::Point { .. } => {}
+            What::Point { .. } => self.points_until = self.points_until.max(Some(at)),
             What::LeftOut(left_out) => self.left_out = *left_out,
             What::Ended { outcome } => {
                 self.open = None;
                 self.ended = Some((at, *outcome));
             }
-            What::Other => self.left_out.unknown += 1,
+            What::Other => add_to(&mut self.left_out.unknown, 1),
         }
     }
 
@@ -412,7 +403,7 @@ impl Chronicle {
         let stretch = Stretch { from, to, content };
         let end = self.stretches.last().map(|last| last.to).or(self.began);
         if end != Some(from) || !stretch.adds_up() {
-            self.left_out.unknown += 1;
+            add_to(&mut self.left_out.unknown, 1);
             return;
         }
         stretch::push(&mut self.stretches, stretch);
@@ -423,14 +414,15 @@ impl Chronicle {
 
     fn in_lane(&mut self, slot: Slot, change: impl FnOnce(&mut Lane) -> bool) {
         if !self.lanes.contains_key(&slot) && self.lanes.len() >= LANES_MAX {
-            self.left_out.slots += 1;
+            add_to(&mut self.left_out.slots, 1);
             return;
         }
         if change(self.lanes.entry(slot).or_default()) {
             self.turns += 1;
         }
         if self.turns > TURNS_MAX {
-            self.left_out.turns += lane::compact(&mut self.lanes, TURNS_MAX / 4 * 3);
+            let dropped = lane::compact(&mut self.lanes, TURNS_MAX / 4 * 3);
+            add_to(&mut self.left_out.turns, dropped);
             self.turns = self.lanes.values().map(Lane::turns_kept).sum();
         }
     }
@@ -446,10 +438,13 @@ impl Chronicle {
         let place = self
             .failures
             .partition_point(|it| it.key() <= failure.key());
-        let is_known = place
-            .checked_sub(1)
-            .is_some_and(|before| self.failures[before] == failure);
-        if is_known {
+        let before = place.checked_sub(1);
+        let same = before.and_then(|before| self.failures.get_mut(before));
+        if let Some(known) = same.filter(|known| known.key() == failure.key()) {
+            // A pod fails once at a moment, whoever reports it. What has no row of its own may be several pods.
+            if failure.slot.is_none() {
+                add_to(&mut known.count, failure.count);
+            }
             return;
         }
         self.failures.insert(place, failure);
@@ -473,6 +468,11 @@ fn keep<T>(all: &mut VecDeque<T>, one: T, most: usize, dropped: &mut u64) {
     all.push_back(one);
     while all.len() > most {
         all.pop_front();
-        *dropped += 1;
+        add_to(dropped, 1);
     }
+}
+
+/// Adds to a number that may come from a file.
+fn add_to(sum: &mut u64, more: u64) {
+    *sum = sum.saturating_add(more);
 }

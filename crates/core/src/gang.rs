@@ -82,6 +82,14 @@ pub fn place(snapshot: &Snapshot, gangs: &[Gang], now: Timestamp) -> Placement {
         promised: None,
         now,
     };
+    for gang in waiting_order(gangs) {
+        placer.place(gang);
+    }
+    placer.placement
+}
+
+/// The gangs that want seats, in the order in which [`place`] considers them: the higher claim first, then one that had its seats before, then the older.
+pub fn waiting_order(gangs: &[Gang]) -> Vec<&Gang> {
     let mut waiting: Vec<&Gang> = gangs.iter().filter(|gang| !gang.is_seated()).collect();
     waiting.sort_by(|a, b| {
         b.claim
@@ -90,10 +98,7 @@ pub fn place(snapshot: &Snapshot, gangs: &[Gang], now: Timestamp) -> Placement {
             .then_with(|| a.created.cmp(&b.created))
             .then_with(|| a.key.cmp(&b.key))
     });
-    for gang in waiting {
-        placer.place(gang);
-    }
-    placer.placement
+    waiting
 }
 
 struct Placer<'a> {
@@ -172,12 +177,13 @@ impl<'a> Placer<'a> {
     /// for one that others are evicted for.
     fn refuse(&mut self, ask: &Ask<'a>) {
         let gang = ask.gang;
-        let mut refusal =
+        let (mut refusal, mut named) =
             refusal::refusal(&mut self.table, &mut self.eligibility, ask, self.promised);
         let promised = match self.preempt(ask) {
             Ok(preempt::Preemption { victims, seats }) => {
                 reserve::keep(&mut self.table, ask, &seats);
                 refusal.waits_for(victims.iter().map(|(victim, _)| &victim.key));
+                named.extend(victims.iter().map(|(victim, _)| victim.key.clone()));
                 for (victim, eviction) in victims {
                     self.placement.victims.insert(victim.key.clone(), eviction);
                 }
@@ -201,6 +207,7 @@ impl<'a> Placer<'a> {
             self.placement.reservations.insert(gang.key.clone(), names);
             self.promised.get_or_insert(gang);
         }
+        self.placement.named.insert(gang.key.clone(), named);
         self.placement.refused.insert(gang.key.clone(), refusal);
     }
 }

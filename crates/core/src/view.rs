@@ -15,6 +15,8 @@ pub mod queue;
 pub mod seats;
 mod state;
 pub mod strip;
+#[cfg(test)]
+mod testing;
 
 pub use state::{Colours, State};
 

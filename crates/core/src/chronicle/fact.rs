@@ -133,7 +133,7 @@ pub enum What {
         /// The number.
         value: Figure,
     },
-    /// Failures of a slot that were merged to save room.
+    /// Failures of a slot: one, or several that were merged to save room.
     Failures {
         /// The slot, where it is known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -144,6 +144,12 @@ pub enum What {
         until: i64,
         /// How many.
         count: u64,
+    },
+    /// The facts that follow, before the number `until`, replace all that were stored before. Failures among them are those of `failures` alone:
+    /// changes of pods and headlines, some of which were dropped, add none.
+    Compacted {
+        /// The number of the first fact after them.
+        until: u64,
     },
     /// What was left out to save room.
     LeftOut(LeftOut),

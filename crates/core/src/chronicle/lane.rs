@@ -213,4 +213,11 @@ pub(super) fn merge_failures(failures: &mut Vec<Failure>, most: usize) {
         *failures = kept;
     }
     failures.sort_by_key(Failure::key);
+    failures.dedup_by(|next, first| {
+        let same = next.key() == first.key();
+        if same {
+            first.count = first.count.saturating_add(next.count);
+        }
+        same
+    });
 }

@@ -1,6 +1,6 @@
 //! What is new between two observations of a job, as facts.
 
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap};
 
 use jiff::Timestamp;
 
@@ -8,13 +8,15 @@ use super::{
     At,
     account::closed_since,
     fact::{Headline, KeptVerdict, Outcome, PodState, Save, Swap, Waiting, What, short},
+    known::{Known, KnownPod, as_read_back, newest},
 };
 use crate::{
     diagnose::VerdictSummary,
-    job::{ConditionStatus, ConditionType, JobStatus},
+    job::{ConditionStatus, ConditionType, JobStatus, LastFailure},
     ledger::Ledger,
     pod::{ObservedPod, PodPhase, Wait},
     progress::Figure,
+    reason::{Code, StoredReason},
     spec::Slot,
 };
 
@@ -47,18 +49,20 @@ pub struct FirstFailure {
     pub verdict: Option<VerdictSummary>,
 }
 
-/// The facts of first failures.
-pub(super) fn of_failures(failures: &[FirstFailure]) -> Vec<At<What>> {
+/// The facts of first failures. `last` is the failure that the status has: it knows more of one of them.
+pub(super) fn of_failures(failures: &[FirstFailure], last: Option<&LastFailure>) -> Vec<At<What>> {
     let mut news = Vec::new();
     for failure in failures {
         let at = failure.at.as_millisecond();
+        let last = last.filter(|last| last.attempt == failure.attempt);
+        let account = failure.verdict.as_ref().map(|verdict| verdict.account);
         let headline = Headline {
             attempt: failure.attempt,
             pod: short(&failure.pod),
             slot: Some(failure.slot),
-            account: failure.verdict.as_ref().map(|verdict| verdict.account),
+            account: account.or(last.map(|last| last.account)),
             message: short(&failure.message),
-            step: None,
+            step: last.and_then(|last| last.step),
         };
         news.push((at, What::Failed(headline)));
         if let Some(verdict) = &failure.verdict {
@@ -71,64 +75,61 @@ pub(super) fn of_failures(failures: &[FirstFailure]) -> Vec<At<What>> {
 
 /// What is new in `after`.
 pub(super) fn news(
-    before: Option<&Seen<'_>>,
+    known: &Known<'_>,
     after: &Seen<'_>,
     places: &Places,
     now: Timestamp,
 ) -> Vec<At<What>> {
-    let nothing = JobStatus::default();
-    let old = before.map_or(&nothing, |seen| seen.status);
     let new = after.status;
     let now = now.as_millisecond();
     let mut news = Vec::new();
     let attempt = new.trainyard.attempt;
-    if attempt != old.trainyard.attempt {
+    if attempt != known.attempt {
         news.push((now, What::Attempt { attempt }));
     }
-    failure(old, new, now, &mut news);
-    numbers(old, new, now, &mut news);
-    pods(
-        before.map_or(&[], |seen| seen.pods),
-        after.pods,
-        places,
-        now,
-        &mut news,
-    );
+    failure(known, new, now, &mut news);
+    numbers(known, new, now, &mut news);
+    pods(&known.pods, after.pods, places, now, &mut news);
     news.sort_by_key(|(at, _)| *at);
     // The chain of time is in order by itself; its first fact may go back to when the job began.
-    let mut all = ledger(&old.trainyard.ledger, &new.trainyard.ledger);
+    let mut all = ledger(known, &new.trainyard.ledger);
+    let is_other = matches!(all.first(), Some((_, What::Began)));
     all.extend(news);
-    if new.trainyard.ledger.ended.is_some() && old.trainyard.ledger.ended.is_none() {
-        let at = new
-            .trainyard
-            .ledger
-            .ended
-            .map_or(now, Timestamp::as_millisecond);
-        all.push((
-            at,
-            What::Ended {
-                outcome: outcome(new),
-            },
-        ));
+    if let Some(ended) = new.trainyard.ledger.ended
+        && (is_other || known.ledger.ended.is_none())
+    {
+        let outcome = outcome(new);
+        all.push((ended.as_millisecond(), What::Ended { outcome }));
     }
     all
 }
 
 /// The time that was closed, and where it goes now.
-fn ledger(old: &Ledger, new: &Ledger) -> Vec<At<What>> {
-    let Some(began) = new.began else {
+fn ledger(known: &Known<'_>, new: &Ledger) -> Vec<At<What>> {
+    let old = known.ledger.as_ref();
+    let new = if known.is_read_back {
+        Cow::Owned(as_read_back(new))
+    } else {
+        Cow::Borrowed(new)
+    };
+    let new = new.as_ref();
+    let Some(began) = new.began.filter(|_| old != new) else {
         return Vec::new();
     };
-    let began = (began.as_millisecond(), What::Began);
-    let mut news = Vec::new();
     let continued = closed_since(old, new);
-    if old.began.is_none() || continued.is_none() {
-        news.push(began);
-    }
+    let is_new = old.began.is_none() || continued.is_none();
     // Where it is another history than the one that was seen, what the status says counts.
     let stretches = continued.or_else(|| closed_since(&Ledger::default(), new));
     let stretches = stretches.unwrap_or_default();
-    let is_new = !news.is_empty();
+    let nothing = old.attempts.is_empty() && old.earlier.is_empty() && stretches.is_empty();
+    if is_new && known.is_read_back && nothing && (old.began, old.open) == (Some(began), new.open) {
+        // Its sums are not sound, and were not when it was recorded.
+        return Vec::new();
+    }
+    let mut news = Vec::new();
+    if is_new {
+        news.push((began.as_millisecond(), What::Began));
+    }
     news.extend(
         stretches
             .into_iter()
@@ -141,16 +142,10 @@ fn ledger(old: &Ledger, new: &Ledger) -> Vec<At<What>> {
     news
 }
 
-fn failure(old: &JobStatus, new: &JobStatus, now: i64, news: &mut Vec<At<What>>) {
-    let (old, new) = (&old.trainyard, &new.trainyard);
+fn failure(known: &Known<'_>, new: &JobStatus, now: i64, news: &mut Vec<At<What>>) {
+    let new = &new.trainyard;
     if let Some(failure) = &new.last_failure {
-        let known = old.last_failure.as_ref();
-        let same = |known: &crate::job::LastFailure| {
-            known.attempt == failure.attempt
-                && known.pod == failure.pod
-                && known.message == failure.message
-        };
-        if !known.is_some_and(same) {
+        if !known.failure.as_ref().is_some_and(|it| it.is(failure)) {
             let headline = Headline {
                 attempt: failure.attempt,
                 pod: short(&failure.pod),
@@ -161,57 +156,59 @@ fn failure(old: &JobStatus, new: &JobStatus, now: i64, news: &mut Vec<At<What>>)
             };
             news.push((now, What::Failed(headline)));
         }
-        let before = known.and_then(|known| known.verdict.as_ref());
         if let Some(verdict) = failure
             .verdict
             .as_ref()
-            .filter(|verdict| before != Some(*verdict))
+            .filter(|verdict| known.verdict != Some(*verdict))
         {
             let kept = KeptVerdict::from(verdict.clone());
             news.push((now, What::Verdict(Box::new(kept))));
         }
     }
-    if new.spent != old.spent {
+    if new.spent != known.spent {
         news.push((now, What::Spent(new.spent)));
     }
-    let reason = |it: &Option<crate::reason::StoredReason>| {
-        it.as_ref().map_or_else(Waiting::default, |reason| Waiting {
-            code: Some(format!("{:?}", reason.code)),
-            message: short(&reason.message),
-        })
-    };
-    let waiting = reason(&new.waiting);
-    if waiting != reason(&old.waiting) {
+    let waiting = waiting(new.waiting.as_ref());
+    if waiting != known.waiting {
         news.push((now, What::Waiting(waiting)));
     }
 }
 
-fn numbers(old: &JobStatus, new: &JobStatus, now: i64, news: &mut Vec<At<What>>) {
-    let newest = |status: &JobStatus| status.trainyard.checkpoint.as_ref()?.newest.clone();
-    if let Some(save) = newest(new) {
-        let known = newest(old)
-            .is_some_and(|known| (known.step, known.attempt) == (save.step, save.attempt));
-        let earlier = new
-            .trainyard
-            .checkpoint
-            .as_ref()
-            .and_then(|it| it.earlier_attempts);
-        if !known {
-            let at = save.saved_at.map_or(now, |at| at.as_millisecond().min(now));
-            let save = Save {
-                step: save.step,
-                attempt: earlier.and_then(|earlier| save.attempt.checked_sub(earlier)),
-                bytes: save.bytes,
-                stall_millis: save.snapshot_ms,
-                write_millis: save.write_ms,
-            };
+/// What a job waits for, as it is stored.
+pub(super) fn waiting(reason: Option<&StoredReason>) -> Waiting {
+    reason.map_or_else(Waiting::default, |reason| Waiting {
+        code: code_name(reason.code),
+        message: short(&reason.message),
+    })
+}
+
+/// The name of a code as the status has it.
+fn code_name(code: Code) -> Option<String> {
+    let name = serde_json::to_value(code).ok()?;
+    name.as_str().map(str::to_owned)
+}
+
+fn numbers(known: &Known<'_>, new: &JobStatus, now: i64, news: &mut Vec<At<What>>) {
+    if let Some(newest) = newest(new) {
+        let record = new.trainyard.checkpoint.as_ref();
+        let earlier = record.and_then(|record| record.earlier_attempts);
+        let save = Save {
+            step: newest.step,
+            attempt: earlier.and_then(|earlier| newest.attempt.checked_sub(earlier)),
+            bytes: newest.bytes,
+            stall_millis: newest.snapshot_ms,
+            write_millis: newest.write_ms,
+        };
+        if !known.save.as_ref().is_some_and(|it| it.is(newest, &save)) {
+            let at = newest.saved_at;
+            let at = at.map_or(now, |at| at.as_millisecond().min(now));
             news.push((at, What::Saved(save)));
         }
     }
     let Some(progress) = &new.trainyard.progress else {
         return;
     };
-    if old.trainyard.progress.as_ref() == Some(progress) {
+    if known.points.has(progress) {
         return;
     }
     let at = progress.last_step_at.as_millisecond();
@@ -234,21 +231,21 @@ fn numbers(old: &JobStatus, new: &JobStatus, now: i64, news: &mut Vec<At<What>>)
 }
 
 fn pods(
-    old: &[ObservedPod],
+    old: &BTreeMap<Slot, KnownPod<'_>>,
     new: &[ObservedPod],
     places: &Places,
     now: i64,
     news: &mut Vec<At<What>>,
 ) {
-    let (old, new) = (by_slot(old), by_slot(new));
+    let new = by_slot(new);
     for (slot, pod) in &new {
         let before = old.get(slot);
-        let same = before.filter(|before| before.uid == pod.uid && before.attempt == pod.attempt);
+        let same = before.filter(|before| before.is(pod));
         let ended = pod.exit.and_then(|exit| exit.at);
         let ended = ended.map_or(now, |at| at.as_millisecond().min(now));
         let (slot, attempt) = (*slot, pod.attempt);
         if let Some(node) = &pod.node
-            && same.and_then(|same| same.node.as_ref()) != Some(node)
+            && !same.is_some_and(|same| same.sits_on(attempt, node))
         {
             let (first_rank, ranks) = places.get(&slot).copied().unwrap_or((None, 0));
             let seated = What::Seated {
@@ -259,10 +256,7 @@ fn pods(
                 node: short(node),
             };
             news.push((now, seated));
-            if let Some(from) = before
-                .and_then(|before| before.node.as_ref())
-                .filter(|from| *from != node)
-            {
+            if let Some(from) = before.and_then(KnownPod::node).filter(|from| from != node) {
                 let (from, to) = (short(from), short(node));
                 news.push((
                     now,
@@ -287,18 +281,19 @@ fn pods(
             )
         };
         // It ended and was started again in its pod between two observations.
-        let failed_between = same.is_some_and(|same| pod.ends > same.ends)
+        let failed_between = same.is_some_and(|same| same.ended_since(pod))
             && state != PodState::Failed
             && pod.exit.is_some_and(|exit| exit.code != 0);
         if failed_between {
             news.push(turn(ended, PodState::Failed));
         }
-        if failed_between || same.is_none_or(|same| self::state(same) != state) {
+        let is_same = same.is_some_and(|same| same.state == state && !same.failed_again(pod));
+        if failed_between || !is_same {
             let is_end = matches!(state, PodState::Failed | PodState::Succeeded);
             news.push(turn(if is_end { ended } else { now }, state));
         }
     }
-    for (slot, pod) in &old {
+    for (slot, pod) in old {
         if !new.contains_key(slot) {
             let gone = What::Pod {
                 attempt: pod.attempt,
@@ -311,7 +306,7 @@ fn pods(
 }
 
 /// The pod of each slot that counts: of the newest attempt, and rather one that is not being deleted.
-fn by_slot(pods: &[ObservedPod]) -> BTreeMap<Slot, &ObservedPod> {
+pub(super) fn by_slot(pods: &[ObservedPod]) -> BTreeMap<Slot, &ObservedPod> {
     let mut found: BTreeMap<Slot, &ObservedPod> = BTreeMap::new();
     let weight = |pod: &ObservedPod| (pod.attempt, pod.deleted_at.is_none());
     for pod in pods {
@@ -323,7 +318,7 @@ fn by_slot(pods: &[ObservedPod]) -> BTreeMap<Slot, &ObservedPod> {
     found
 }
 
-fn state(pod: &ObservedPod) -> PodState {
+pub(super) fn state(pod: &ObservedPod) -> PodState {
     match pod.phase {
         PodPhase::Running => PodState::Running,
         PodPhase::Succeeded => PodState::Succeeded,

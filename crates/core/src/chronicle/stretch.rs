@@ -98,13 +98,15 @@ impl Stretch {
     fn absorb(&mut self, next: &Self) {
         let mut sums: BTreeMap<(Option<u32>, Phase), u64> = BTreeMap::new();
         for part in self.booked().into_iter().chain(next.booked()) {
-            *sums.entry((part.attempt, part.phase)).or_default() += part.millis;
+            let sum = sums.entry((part.attempt, part.phase)).or_default();
+            *sum = sum.saturating_add(part.millis);
         }
         sums.retain(|_, millis| *millis > 0);
         if sums.len() > BOOKED_MAX {
             let by_attempt = std::mem::take(&mut sums);
             for ((_, phase), millis) in by_attempt {
-                *sums.entry((None, phase)).or_default() += millis;
+                let sum: &mut u64 = sums.entry((None, phase)).or_default();
+                *sum = sum.saturating_add(millis);
             }
         }
         let booked = sums.into_iter();
@@ -188,7 +190,7 @@ pub(super) fn compact(stretches: &mut Vec<Stretch>, most: usize) {
             let joins_last = at > 0 && joined[at - 1];
             match kept.last_mut().filter(|_| joins_last) {
                 Some(last) => last.absorb(&stretch),
-                None => kept.push(stretch),
+                None => push(&mut kept, stretch),
             }
         }
         *stretches = kept;

@@ -1,3 +1,4 @@
+mod replay;
 mod sums;
 
 use super::*;
@@ -231,6 +232,7 @@ fn status_becomes_saves_verdicts_and_points() {
         again,
         Chronicle {
             next: again.next,
+            points_until: None,
             ..chronicle
         }
     );
@@ -319,6 +321,10 @@ fn stored_form_is_stable() {
         content: Content::NotObserved(booked),
     });
     let cases = [
+        (
+            What::Compacted { until: 9 },
+            r#"{"v":1,"seq":7,"at":1,"fact":"compacted","until":9}"#,
+        ),
         (
             span,
             r#"{"v":1,"seq":7,"at":1,"fact":"span","from":1,"to":9,"attempt":2,"phase":"training"}"#,

@@ -14,6 +14,8 @@ pub struct Placement {
     pub seated: BTreeMap<GangKey, Seating>,
     /// The gangs that get none, with the reason.
     pub refused: BTreeMap<GangKey, Refusal>,
+    /// The other gangs that the sentence and the changes of each refusal name, for whoever may not show all names.
+    pub named: BTreeMap<GangKey, BTreeSet<GangKey>>,
     /// The seats that are reserved for waiting gangs. To be passed as [`Gang::reserved`](super::Gang) the
     /// next time.
     pub reservations: BTreeMap<GangKey, Vec<Seat>>,

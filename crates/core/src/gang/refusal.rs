@@ -5,6 +5,8 @@
 mod count;
 mod words;
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 
 use self::count::{Count, Holder};
@@ -53,32 +55,25 @@ pub enum Change {
     },
 }
 
-/// Why `ask` gets no seats. `promised` is the gang that seats are kept for.
+/// Why `ask` gets no seats, and which other gangs that names. `promised` is the gang that seats are kept for.
 pub(super) fn refusal<'a>(
     table: &mut NodeTable<'a>,
     eligibility: &mut Eligibility,
     ask: &Ask<'a>,
     promised: Option<&Gang>,
-) -> Refusal {
+) -> (Refusal, BTreeSet<GangKey>) {
+    let mut named = BTreeSet::new();
     if ask.top > table.host_tier() {
-        return Refusal {
-            message: words::no_such_level(table, ask),
-            changes: Vec::new(),
-            fits_when_empty: false,
-        };
+        return (Refusal::never(words::no_such_level(table, ask)), named);
     }
     let groups = ask.merged().unwrap_or_else(|| ask.by_shape());
     let Some(main) = groups.first() else {
-        return Refusal {
-            message: "has no pods".to_owned(),
-            changes: Vec::new(),
-            fits_when_empty: false,
-        };
+        return (Refusal::never("has no pods".to_owned()), named);
     };
     let count = Count::new(table, ask, main);
     let fits_when_empty = fits_when_empty(table, ask);
-    let changes = changes(table, eligibility, ask, &count);
-    let mut parts = words::sentence(table, ask, &groups, &count, promised);
+    let changes = changes(table, eligibility, ask, &count, &mut named);
+    let mut parts = words::sentence(table, ask, &groups, &count, promised, &mut named);
     if !fits_when_empty {
         parts.push("does not fit even when all other gangs have ended".to_owned());
     }
@@ -86,14 +81,24 @@ pub(super) fn refusal<'a>(
         let fits: Vec<String> = changes.iter().map(|change| change.words(ask)).collect();
         parts.push(format!("fits {}", fits.join(", or ")));
     }
-    Refusal {
+    let refusal = Refusal {
         message: parts.join("; "),
         changes,
         fits_when_empty,
-    }
+    };
+    (refusal, named)
 }
 
 impl Refusal {
+    /// No change helps.
+    fn never(message: String) -> Self {
+        Self {
+            message,
+            changes: Vec::new(),
+            fits_when_empty: false,
+        }
+    }
+
     /// Adds why no gang is evicted for it, although it asks for preemption.
     pub(super) fn may_not_preempt(&mut self, why: Barred) {
         self.message.push_str("; ");
@@ -147,15 +152,17 @@ fn fits_when_empty(table: &mut NodeTable<'_>, ask: &Ask<'_>) -> bool {
     found
 }
 
-/// The changes that make the gang fit, each tried.
+/// The changes that make the gang fit, each tried; `named` gets the gangs that they name.
 fn changes<'a>(
     table: &mut NodeTable<'a>,
     eligibility: &mut Eligibility,
     ask: &Ask<'a>,
     count: &Count<'a>,
+    named: &mut BTreeSet<GangKey>,
 ) -> Vec<Change> {
     let mut changes = Vec::new();
     if let Some(Holder { gang, .. }) = ended(table, ask, count) {
+        named.insert((*gang).clone());
         changes.push(Change::Ended {
             gang: gang.to_string(),
         });

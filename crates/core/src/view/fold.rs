@@ -1,7 +1,7 @@
 //! Logs of many ranks as few rows: lines that differ only in numbers are one row, with the ranks that wrote them.
 //!
-//! A line is taken without its stamp and prefixes (`crate::line`); numbers, addresses and identifiers count as equal. Equal lines within two seconds of
-//! the first are one group. The earliest line that reports an error is kept by itself and is never folded away.
+//! A line is taken without its stamp and prefixes (`crate::line`); numbers, addresses and identifiers count as equal. Equal lines of the same severity
+//! within two seconds of the first are one group. The earliest line that reports an error is kept by itself and is never folded away.
 //!
 //! Invariant: memory and answer are bounded whatever is pushed; lines whose group was dropped are counted.
 
@@ -151,7 +151,8 @@ pub struct Group {
 /// Folds lines as they come.
 #[derive(Debug, Default)]
 pub struct Folder {
-    open: BTreeMap<u64, Gathered>,
+    /// By the hash of the template, and by severity: a long line may report an error behind the end of its template.
+    open: BTreeMap<(u64, Severity), Gathered>,
     closed: Vec<Gathered>,
     first_failure: Option<FirstFailure>,
     scratch: Vec<u8>,
@@ -185,23 +186,18 @@ impl Folder {
             return;
         }
         self.lines += 1;
-        let key = self.template.set(line.text);
+        let severity = severity(line.text);
+        if severity == Severity::Error && is_earlier(at, self.first_failure.as_ref()) {
+            self.first_failure = Some(FirstFailure::of(rank, at, line.text));
+        }
+        let key = (self.template.set(line.text), severity);
         if let Some(known) = self.open.get_mut(&key) {
             if known.takes(at) {
                 known.add(rank, at);
-                let earlier = known.severity == Severity::Error
-                    && is_earlier(at, self.first_failure.as_ref());
-                if earlier {
-                    self.first_failure = Some(FirstFailure::of(rank, at, line.text));
-                }
                 return;
             }
             let known = self.open.remove(&key);
             self.closed.extend(known);
-        }
-        let severity = severity(line.text);
-        if severity == Severity::Error && is_earlier(at, self.first_failure.as_ref()) {
-            self.first_failure = Some(FirstFailure::of(rank, at, line.text));
         }
         let mut gathered = Gathered {
             template: self.template.text(),

@@ -6,13 +6,15 @@
 #[cfg(test)]
 mod tests;
 
+use std::{collections::BTreeMap, time::Duration};
+
 use jiff::Timestamp;
 use serde::Serialize;
 
 use super::VERSION;
 use crate::{
-    checkpoint::daly_interval,
-    chronicle::{Chronicle, Content, Stretch},
+    checkpoint::{BoundBy, Measured, cadence},
+    chronicle::{At, Chronicle, Content, Save, Stretch},
     job::time_words,
     ledger::{Phase, PhaseMillis},
 };
@@ -133,7 +135,7 @@ pub fn losses(chronicle: &Chronicle, accelerators: u32, now: Timestamp) -> Losse
     });
     Losses {
         version: VERSION,
-        wall: totals.values().sum(),
+        wall: sum(totals.values()),
         losses: losses.collect(),
         not_observed: chronicle.not_observed_millis(),
         ettr: ettrs(chronicle, &totals, now),
@@ -170,10 +172,20 @@ fn ettrs(chronicle: &Chronicle, totals: &PhaseMillis, now: Timestamp) -> Ettr {
     }
 }
 
+/// Times that may come from a file.
+fn sum<'a>(millis: impl Iterator<Item = &'a u64>) -> u64 {
+    millis.fold(0, |sum, millis| sum.saturating_add(*millis))
+}
+
+fn add<K: Ord>(sums: &mut BTreeMap<K, u64>, key: K, millis: u64) {
+    let sum = sums.entry(key).or_default();
+    *sum = sum.saturating_add(millis);
+}
+
 /// Training over all but the phases `without`.
 fn ratio(sums: &PhaseMillis, without: &[Phase]) -> Option<f64> {
     let meant = sums.iter().filter(|(phase, _)| !without.contains(phase));
-    let meant: u64 = meant.map(|(_, millis)| millis).sum();
+    let meant = sum(meant.map(|(_, millis)| millis));
     let trained = sums.get(&Phase::Training).copied().unwrap_or(0);
     (meant > 0).then(|| real(trained) / real(meant))
 }
@@ -199,11 +211,12 @@ fn sums_between(chronicle: &Chronicle, from: i64, to: i64, now: Timestamp) -> Op
         }
         match &stretch.content {
             Content::Phase { phase, .. } => {
-                *sums.entry(*phase).or_default() += u64::try_from(end - begin).ok()?;
+                let millis = u64::try_from(end.saturating_sub(begin)).ok()?;
+                add(&mut sums, *phase, millis);
             }
             _ if (begin, end) == (stretch.from, stretch.to) => {
                 for part in stretch.booked() {
-                    *sums.entry(part.phase).or_default() += part.millis;
+                    add(&mut sums, part.phase, part.millis);
                 }
             }
             _ => return None,
@@ -214,17 +227,17 @@ fn sums_between(chronicle: &Chronicle, from: i64, to: i64, now: Timestamp) -> Op
 
 /// The attempt that has most of the loss, where that is more than half.
 fn main_attempt(chronicle: &Chronicle, phase: Phase, millis: u64, now: Timestamp) -> Option<u32> {
-    let mut sums: std::collections::BTreeMap<u32, u64> = std::collections::BTreeMap::new();
+    let mut sums: BTreeMap<u32, u64> = BTreeMap::new();
     for part in chronicle.stretches.iter().flat_map(Stretch::booked) {
         if let Some(attempt) = part.attempt.filter(|_| part.phase == phase) {
-            *sums.entry(attempt).or_default() += part.millis;
+            add(&mut sums, attempt, part.millis);
         }
     }
     if let Some(open) = chronicle.open.filter(|open| open.phase == phase) {
         let lasts = now
             .as_millisecond()
             .saturating_sub(open.since.as_millisecond());
-        *sums.entry(open.attempt).or_default() += u64::try_from(lasts).unwrap_or(0);
+        add(&mut sums, open.attempt, u64::try_from(lasts).unwrap_or(0));
     }
     let largest = sums.into_iter().max_by_key(|(_, sum)| *sum);
     largest
@@ -274,51 +287,93 @@ fn would_win(chronicle: &Chronicle, phase: Phase, totals: &PhaseMillis) -> Optio
 /// work `t / (2 × time between failures)` of the time.
 fn save_interval(chronicle: &Chronicle, totals: &PhaseMillis) -> Option<WouldWin> {
     let of = |phase: Phase| totals.get(&phase).copied().unwrap_or(0);
-    let stalls: Vec<f64> = chronicle
-        .saves
-        .iter()
-        .filter_map(|(_, save)| save.stall_millis)
-        .map(real)
-        .collect();
-    let saves = u32::try_from(stalls.len())
-        .ok()
-        .filter(|count| *count > 0)?;
+    let saves = all_saves(chronicle, of(Phase::Saving))?;
+    let count = f64::from(u32::try_from(saves.len()).ok()?);
     let failures = u32::try_from(chronicle.headlines.len())
         .ok()
-        .filter(|count| *count > 0)?;
-    // Saves and headlines of long jobs are not all kept, so their time is not that of the job.
-    if chronicle.left_out.saves > 0 || chronicle.left_out.headlines > 0 {
-        return None;
-    }
-    let stall = stalls.iter().sum::<f64>() / f64::from(saves);
-    let trains = real(of(Phase::Training) + of(Phase::Redoing));
-    let every = trains / f64::from(saves);
-    let between = (trains + real(of(Phase::Saving))) / f64::from(failures);
-    let best = daly_interval(stall, between);
-    let cost = |interval: f64| stall / interval + interval / (2.0 * between);
-    let points = 100.0 * (cost(every) - cost(best));
-    let words = |millis: f64| {
-        Some(time_words(
-            std::time::Duration::try_from_secs_f64(millis / 1e3).ok()?,
-        ))
+        .filter(|count| *count > 0 && chronicle.left_out.headlines == 0)?;
+    let trains = of(Phase::Training).saturating_add(of(Phase::Redoing));
+    let every = seconds(trains) / count;
+    let measured = Measured {
+        stall: mean(&saves, |save| save.stall_millis)?,
+        write: mean(&saves, |save| save.write_millis)?,
+        step: step_seconds(&saves)?,
+        between_failures: seconds(trains.saturating_add(of(Phase::Saving))) / f64::from(failures),
     };
-    let is_sane = best > 0.0 && every > 0.0 && points.is_finite();
-    if !is_sane || points < POINTS_LEAST {
+    let cadence = cadence(&measured)?;
+    #[expect(clippy::cast_precision_loss, reason = "fewer than 2^53 steps")]
+    let best = cadence.steps as f64 * measured.step;
+    let cost =
+        |interval: f64| measured.stall / interval + interval / (2.0 * measured.between_failures);
+    let points = 100.0 * (cost(every) - cost(best));
+    if every <= 0.0 || !points.is_finite() || points < POINTS_LEAST {
         return None;
     }
+    let words = |seconds: f64| Some(time_words(Duration::try_from_secs_f64(seconds).ok()?));
+    let written = match cadence.bound_by {
+        BoundBy::Write => format!("; a save is written for {}", words(measured.write)?),
+        BoundBy::Failures | BoundBy::Step => String::new(),
+    };
     let change = format!(
-        "save every {} instead of every {}: a save stalls training for {}, and {} pass between failures",
+        "save every {} instead of every {}: a save stalls training for {}, and {} pass between failures{written}",
         words(best)?,
         words(every)?,
-        words(stall)?,
-        words(between)?
+        words(measured.stall)?,
+        words(measured.between_failures)?
     );
     Some(WouldWin { change, points })
 }
 
+/// The checkpoints that the job saved, where all were observed. An observation shows only the newest one; the ledger has `saving`, the stalls of all of
+/// them, as the store has them. Where that is more than the stalls that are known here, checkpoints were missed, and how often the job saves is not known.
+fn all_saves(chronicle: &Chronicle, saving: u64) -> Option<Vec<At<Save>>> {
+    // One from before the first attempt is of another job in the same folder.
+    let is_own = |save: &Save| save.attempt.is_none_or(|attempt| attempt > 0);
+    let saves = chronicle.saves.iter().filter(|(_, save)| is_own(save));
+    let saves: Vec<At<Save>> = saves.copied().collect();
+    let stalls = saves.iter().try_fold(0_u64, |sum, (_, save)| {
+        // A stall of no time leaves no trace in the ledger.
+        let stall = save.stall_millis.filter(|stall| *stall > 0)?;
+        sum.checked_add(stall)
+    });
+    let all = !saves.is_empty() && chronicle.left_out.saves == 0 && stalls == Some(saving);
+    all.then_some(saves)
+}
+
+/// The mean of a time that was measured for each checkpoint, in seconds.
+fn mean(saves: &[At<Save>], of: impl Fn(&Save) -> Option<u64>) -> Option<f64> {
+    let sum = saves
+        .iter()
+        .try_fold(0_u64, |sum, (_, save)| sum.checked_add(of(save)?))?;
+    let count = u32::try_from(saves.len()).ok().filter(|count| *count > 0)?;
+    Some(seconds(sum) / f64::from(count))
+}
+
+/// How long a step takes, from the steps between checkpoints of the same attempt.
+fn step_seconds(saves: &[At<Save>]) -> Option<f64> {
+    let (mut millis, mut steps) = (0_u64, 0_u64);
+    for pair in saves.windows(2) {
+        let [(from, first), (to, last)] = pair else {
+            continue;
+        };
+        let lasts = u64::try_from(to.saturating_sub(*from)).unwrap_or(0);
+        if first.attempt.is_some() && first.attempt == last.attempt && last.step > first.step {
+            // The time of the later stall is no step's.
+            let trains = lasts.saturating_sub(last.stall_millis.unwrap_or(0));
+            millis = millis.saturating_add(trains);
+            steps = steps.saturating_add(last.step - first.step);
+        }
+    }
+    (steps > 0).then(|| seconds(millis) / real(steps))
+}
+
+fn seconds(millis: u64) -> f64 {
+    real(millis) / 1e3
+}
+
 #[expect(
     clippy::cast_precision_loss,
-    reason = "milliseconds of a job fit a double"
+    reason = "milliseconds and steps of a job fit a double"
 )]
 fn real(millis: u64) -> f64 {
     millis as f64

@@ -156,9 +156,10 @@ impl Pyramid {
     pub fn series(&self, from: i64, to: i64, points: usize) -> Series {
         let most = points.clamp(1, ANSWER_MAX);
         let too_late = self.too_late;
-        let is_whole = |level: usize| self.dropped[level].is_none_or(|dropped| dropped < from);
+        let is_whole =
+            |level: usize, begin: i64| self.dropped[level].is_none_or(|dropped| dropped < begin);
         let inside = |bucket: &&Bucket| bucket.t < to;
-        if is_whole(0) {
+        if is_whole(0, from) {
             let first = self.points.partition_point(|point| point.t < from);
             let found: Vec<Bucket> = self
                 .points
@@ -197,7 +198,8 @@ impl Pyramid {
                 buckets: found,
                 too_late,
             };
-            if (is_whole(level) && fits) || is_last {
+            // A bucket that was dropped may begin before `from` and hold points after it.
+            if (is_whole(level, begin) && fits) || is_last {
                 break;
             }
         }
@@ -211,9 +213,15 @@ fn widen(series: &mut Series, most: usize) {
     while series.buckets.len() > most {
         series.bucket_millis = series.bucket_millis.saturating_mul(2);
         let length = series.bucket_millis.max(1);
+        let first = series.buckets.first().map_or(0, |bucket| bucket.t);
         let mut wide: Vec<Bucket> = Vec::with_capacity(most);
         for bucket in &series.buckets {
-            let t = bucket.t.div_euclid(length).saturating_mul(length);
+            let t = if length == i64::MAX {
+                // No length is greater, and this one would still keep the buckets before and after the time 0 apart.
+                first
+            } else {
+                bucket.t.div_euclid(length).saturating_mul(length)
+            };
             match wide.last_mut().filter(|last| last.t == t) {
                 Some(last) => last.absorb(bucket),
                 None => wide.push(Bucket { t, ..*bucket }),

@@ -6,7 +6,7 @@ mod tests;
 use serde::Serialize;
 
 use super::VERSION;
-use crate::gang::{Change, Gang, GangKey, Placement, Seat};
+use crate::gang::{Change, Gang, GangKey, Placement, Seat, waiting_order};
 
 /// Rows of an answer.
 pub const ROWS_MAX: usize = 1_000;
@@ -76,20 +76,6 @@ pub struct Hidden {
 
 /// The queue as `placement` decided about `gangs`, for a reader who may see the gangs for which `may_see` holds. Names of others are in no field.
 pub fn queue(gangs: &[Gang], placement: &Placement, may_see: impl Fn(&GangKey) -> bool) -> Queue {
-    let mut waiting: Vec<&Gang> = gangs.iter().filter(|gang| !gang.is_seated()).collect();
-    // As `gang::place` goes through them.
-    waiting.sort_by(|a, b| {
-        let claims = b.claim.cmp(&a.claim);
-        let returns = || b.is_returning().cmp(&a.is_returning());
-        claims
-            .then_with(returns)
-            .then_with(|| (a.created, &a.key).cmp(&(b.created, &b.key)))
-    });
-    let unseen: Vec<&GangKey> = gangs
-        .iter()
-        .map(|gang| &gang.key)
-        .filter(|key| !may_see(key))
-        .collect();
     let holders = holders(gangs, &may_see);
     let mut queue = Queue {
         version: VERSION,
@@ -97,7 +83,7 @@ pub fn queue(gangs: &[Gang], placement: &Placement, may_see: impl Fn(&GangKey) -
         rows_left_out: 0,
         hidden: Hidden::default(),
     };
-    for (place, gang) in (1..).zip(waiting) {
+    for (place, gang) in (1..).zip(waiting_order(gangs)) {
         let accelerators = gang.accelerators(gang.pods.len());
         if !may_see(&gang.key) {
             queue.hidden.gangs += 1;
@@ -105,9 +91,8 @@ pub fn queue(gangs: &[Gang], placement: &Placement, may_see: impl Fn(&GangKey) -
         } else if queue.rows.len() == ROWS_MAX {
             queue.rows_left_out += 1;
         } else {
-            queue
-                .rows
-                .push(row(gang, place, placement, &unseen, &holders));
+            let row = row(gang, place, placement, &may_see, &holders);
+            queue.rows.push(row);
         }
     }
     queue
@@ -117,21 +102,31 @@ fn row(
     gang: &Gang,
     position: usize,
     placement: &Placement,
-    unseen: &[&GangKey],
+    may_see: impl Fn(&GangKey) -> bool,
     holders: &[Holder],
 ) -> QueueRow {
     let refusal = placement.refused.get(&gang.key);
-    let names_unseen = |text: &str| unseen.iter().any(|key| text.contains(key.name.as_str()));
+    let named = placement.named.get(&gang.key);
+    // A sentence of which nobody knows whom it names is shown to nobody.
+    let is_shown = named.is_some_and(|named| named.iter().all(&may_see));
     let reason = refusal.map(|refusal| {
-        if names_unseen(&refusal.message) {
-            // The sentence would name a gang of somebody else.
-            "waits for nodes that gangs of other teams hold".to_owned()
-        } else {
+        if is_shown {
             refusal.message.clone()
+        } else {
+            "waits for nodes that gangs of other teams hold".to_owned()
         }
     });
     let is_seen = |change: &&Change| match change {
-        Change::Ended { gang } => !unseen.iter().any(|key| key.to_string() == *gang),
+        Change::Ended { gang } => {
+            let mut meant = named
+                .into_iter()
+                .flatten()
+                .filter(|it| it.to_string() == *gang);
+            is_shown
+                || meant
+                    .next()
+                    .is_some_and(|it| may_see(it) && meant.all(&may_see))
+        }
         Change::Prefer { .. } | Change::Fewer { .. } => true,
     };
     let changes = refusal.into_iter().flat_map(|refusal| &refusal.changes);
@@ -164,7 +159,9 @@ fn holders(gangs: &[Gang], may_see: impl Fn(&GangKey) -> bool) -> Vec<Holder> {
             .iter()
             .filter(|pod| gang.held.contains_key(&pod.name));
         let shapes = held.filter_map(|pod| gang.shapes.get(pod.shape));
-        let accelerators: i64 = shapes.map(|shape| shape.requests.accelerators()).sum();
+        let accelerators = shapes.fold(0_i64, |sum, shape| {
+            sum.saturating_add(shape.requests.accelerators())
+        });
         if accelerators <= 0 {
             continue;
         }
@@ -174,7 +171,7 @@ fn holders(gangs: &[Gang], may_see: impl Fn(&GangKey) -> bool) -> Vec<Holder> {
                 accelerators,
             });
         } else {
-            unnamed += accelerators;
+            unnamed = unnamed.saturating_add(accelerators);
         }
     }
     if unnamed > 0 {

@@ -102,13 +102,15 @@ pub struct SeatSwap {
     pub to: String,
 }
 
-/// The seats of `attempt`, or of the last one, in the cluster `area` where that is known.
+/// The seats of `attempt`, or of the last one that has any, in the cluster `area` where that is known.
 pub fn seats(chronicle: &Chronicle, area: Option<&Area>, attempt: Option<u32>) -> Seats {
+    let seats = chronicle.lanes.values().flat_map(|lane| &lane.seats);
+    let attempt = attempt.or_else(|| seats.map(|seat| seat.attempt).max());
     let mut by_node: BTreeMap<&str, Vec<SeatedPod>> = BTreeMap::new();
     let mut lanes: Vec<(&Slot, &Lane)> = chronicle.lanes.iter().collect();
     lanes.sort_by_key(|(slot, lane)| (lane.first_rank.is_none(), lane.first_rank, **slot));
     for (slot, lane) in lanes {
-        let is_of = |of: u32| attempt.is_none_or(|attempt| of == attempt);
+        let is_of = |of: u32| attempt == Some(of);
         let Some(seat) = lane.seats.iter().rev().find(|seat| is_of(seat.attempt)) else {
             continue;
         };

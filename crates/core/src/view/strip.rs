@@ -147,12 +147,15 @@ struct Group<'a> {
     own: Vec<usize>,
 }
 
-/// Draws `chronicle` as it is at `now`. Limits are applied to what is asked for; a window without time is one millisecond long.
+/// Draws `chronicle` as it is at `now`. Limits are applied to what is asked for; a window without time is one millisecond long, and none reaches beyond
+/// what a [`Timestamp`] can be.
 pub fn strip(chronicle: &Chronicle, ask: &StripAsk, now: Timestamp) -> Strip {
     let columns = ask.columns.clamp(1, COLUMNS_MAX);
-    let to = ask.to.max(ask.from.saturating_add(1));
+    let (least, most) = (Timestamp::MIN, Timestamp::MAX);
+    let clamp = |at: i64| at.clamp(least.as_millisecond(), most.as_millisecond());
     // The end of time has no millisecond behind it.
-    let from = ask.from.min(to - 1);
+    let from = clamp(ask.from).min(most.as_millisecond() - 1);
+    let to = clamp(ask.to).max(from + 1);
     let base = base_segments(chronicle, from, to, now);
     let until = chronicle.until(now).unwrap_or(from);
     let mut by_slot: BTreeMap<Slot, Vec<&Failure>> = BTreeMap::new();
@@ -204,17 +207,24 @@ pub fn strip(chronicle: &Chronicle, ask: &StripAsk, now: Timestamp) -> Strip {
         let rows: Vec<Vec<u64>> = owns.iter().map(|own| row(own)).collect();
         let of = groups.iter().filter_map(|group| group.own.first());
         send(&mut strip, of.map(|own| rows[*own].clone()).collect());
-        return strip;
+        if runs(&strip) <= RUNS_MAX {
+            return strip;
+        }
+        strip.exact = false;
     }
     loop {
         let grid = Grid::new(from, to, strip.columns);
         draw(&mut strip, &grid, &base, &owns, &groups, &all);
-        let runs: usize = strip.rows.iter().map(|row| row.len() / 2).sum();
-        if runs <= RUNS_MAX || strip.columns == 1 {
+        if runs(&strip) <= RUNS_MAX || strip.columns == 1 {
             return strip;
         }
         strip.columns = (strip.columns / 2).max(1);
     }
+}
+
+/// How many runs all rows have together.
+fn runs(strip: &Strip) -> usize {
+    strip.rows.iter().map(|row| row.len() / 2).sum()
 }
 
 /// Draws all rows on `grid`.

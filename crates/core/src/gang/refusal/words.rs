@@ -1,9 +1,11 @@
 //! The numbers of a refusal as words.
 
+use std::collections::BTreeSet;
+
 use super::{Count, is_single};
 use crate::{
     gang::{
-        Gang,
+        Gang, GangKey,
         amounts::Need,
         ask::{Ask, Group},
         eligible::Bar,
@@ -16,13 +18,14 @@ use crate::{
 /// Holders that are named before the rest is only counted.
 const NAMED: usize = 3;
 
-/// The parts of the sentence: what is needed, what there is, where the rest is.
+/// The parts of the sentence: what is needed, what there is, where the rest is. `named` gets the gangs that it names.
 pub(super) fn sentence(
     table: &NodeTable<'_>,
     ask: &Ask<'_>,
     groups: &[Group],
     count: &Count<'_>,
     promised: Option<&Gang>,
+    named: &mut BTreeSet<GangKey>,
 ) -> Vec<String> {
     let mut parts = vec![needs(table, ask, &groups[0], count)];
     if count.best >= count.wanted {
@@ -46,6 +49,7 @@ pub(super) fn sentence(
         } else {
             holder.gang.to_string()
         };
+        named.insert(holder.gang.clone());
         parts.push(format!(
             "{} {more}{} held by `{name}`",
             holder.seats,
@@ -59,6 +63,7 @@ pub(super) fn sentence(
         parts.push(format!("{seats} by {} other gangs", others.count()));
     }
     if let (Some(gang), true) = (promised, count.kept > 0) {
+        named.insert(gang.key.clone());
         parts.push(format!(
             "{} {} reserved for `{}`, which waits longer or has a higher priority",
             count.kept,

@@ -102,6 +102,26 @@ fn equal_lines_far_apart_are_two_rows() {
 }
 
 #[test]
+fn error_behind_the_end_of_a_template_is_a_failure() {
+    let line = |level: &str| {
+        let state = "weights and moments ".repeat(40);
+        format!(r#"{{"state":"{state}","level":"{level}"}}"#)
+    };
+    let mut folder = Folder::default();
+    for (at, level) in [(0, "INFO"), (10, "ERROR"), (20, "INFO"), (30, "ERROR")] {
+        folder.push(Some(0), Some(at), line(level).as_bytes());
+    }
+    let answer = folder.finish(&[], &[]);
+    assert_eq!(answer.first_failure.unwrap().at, Some(10));
+    let rows: Vec<(u64, Severity)> = answer
+        .groups
+        .iter()
+        .map(|it| (it.count, it.severity))
+        .collect();
+    assert_eq!(rows, [(2, Severity::Info), (2, Severity::Error)]);
+}
+
+#[test]
 fn answer_is_bounded_and_keeps_errors() {
     let mut folder = Folder::default();
     folder.push(Some(3), Some(0), b"RuntimeError: first of all");

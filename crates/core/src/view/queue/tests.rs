@@ -78,6 +78,50 @@ fn names_of_others_are_in_no_field() {
     );
 }
 
+/// A hidden gang whose name is a part of a word hides nothing, and one that holds nodes without being in the list is hidden.
+#[test]
+fn only_sentences_that_name_others_are_hidden() {
+    let (mut snapshot, mut gangs) = scene();
+    let hidden = "waits for nodes that gangs of other teams hold";
+    let reason = |snapshot: &Snapshot, gangs: &[Gang]| {
+        let placement = place(snapshot, gangs, testing::time(9));
+        let may_see = |key: &GangKey| matches!(key.name.as_str(), "small" | "held" | "huge");
+        let queue = queue(gangs, &placement, may_see);
+        let small = queue.rows.into_iter().find(|row| row.job == "team/small");
+        small.and_then(|row| row.reason).unwrap()
+    };
+    let sentence = reason(&snapshot, &gangs);
+    assert!(sentence.contains("`held`"), "{sentence}");
+    gangs.push(testing::gang("e", 1, 1_000));
+    assert_eq!(reason(&snapshot, &gangs), sentence);
+    testing::occupy(&mut snapshot, "b0r0h1", "secret", 8);
+    assert_eq!(reason(&snapshot, &gangs), hidden);
+}
+
+#[test]
+fn positions_are_those_of_placement() {
+    let mut returning = testing::gang("returning", 1, 8).created(7);
+    let pod = returning.pods[0].name.clone();
+    returning.remembered.insert(pod, "b0r0h0".to_owned());
+    let gangs = [
+        testing::gang("young", 1, 8).created(6),
+        testing::gang("old", 1, 8).created(5),
+        returning,
+        testing::gang("urgent", 1, 8).priority(9).created(8),
+    ];
+    let order = ["urgent", "returning", "old", "young"];
+    let names = |gang: &&Gang| gang.key.name.clone();
+    assert!(waiting_order(&gangs).iter().map(names).eq(order));
+    let queue = queue(&gangs, &Placement::default(), |_| true);
+    assert!(
+        queue
+            .rows
+            .iter()
+            .map(|row| &row.job)
+            .eq(&order.map(|name| format!("team/{name}")))
+    );
+}
+
 #[test]
 fn rows_are_bounded() {
     let gangs: Vec<Gang> = (0..ROWS_MAX + 5)

@@ -1,37 +1,9 @@
 use super::*;
 use crate::{
-    chronicle::{Fact, What},
+    chronicle::What,
     gang::{survey, testing},
-    spec::Role,
+    view::testing::{chronicle, seated, worker},
 };
-
-fn worker(index: u32) -> Slot {
-    Slot::new(Role::Worker, index)
-}
-
-fn seated(at: i64, attempt: u32, index: u32, node: &str) -> (i64, What) {
-    let what = What::Seated {
-        attempt,
-        slot: worker(index),
-        first_rank: Some(index * 8),
-        ranks: 8,
-        node: node.to_owned(),
-    };
-    (at, what)
-}
-
-fn chronicle(whats: Vec<(i64, What)>) -> Chronicle {
-    let facts: Vec<Fact> = (0..)
-        .zip(whats)
-        .map(|(seq, (at, what))| Fact {
-            version: 1,
-            seq,
-            at,
-            what,
-        })
-        .collect();
-    Chronicle::of_facts(&facts)
-}
 
 #[test]
 fn nodes_are_in_the_order_of_the_topology() {
@@ -40,8 +12,8 @@ fn nodes_are_in_the_order_of_the_topology() {
     let area = survey(&snapshot);
     let state = PodState::Failed;
     let chronicle = chronicle(vec![
-        seated(1, 1, 0, "b1r0h0"),
-        seated(1, 1, 1, "b0r0h0"),
+        seated(1, 1, 0, 8, "b1r0h0"),
+        seated(1, 1, 1, 8, "b0r0h0"),
         (
             2,
             What::Pod {
@@ -50,7 +22,7 @@ fn nodes_are_in_the_order_of_the_topology() {
                 state,
             },
         ),
-        seated(3, 2, 1, "gone-7"),
+        seated(3, 2, 1, 8, "gone-7"),
     ]);
     let rows = |attempt| {
         let seats = seats(&chronicle, Some(&area), attempt);
@@ -77,6 +49,7 @@ fn nodes_are_in_the_order_of_the_topology() {
     assert_eq!(rows(Some(1)), want);
     let last = rows(None);
     assert_eq!(last[0], row("b0r0h0", NodeState::Empty, &[]));
+    assert_eq!(last[2], row("b1r0h0", NodeState::Empty, &[]));
     assert_eq!(last[4], row("gone-7", NodeState::Missing, &[8]));
     let first = &seats(&chronicle, Some(&area), Some(1)).nodes[0];
     assert_eq!(
@@ -92,6 +65,21 @@ fn nodes_are_in_the_order_of_the_topology() {
             .all(|it| it.state == NodeState::Used && it.accelerators.is_none())
     );
     assert_eq!(alone.nodes.len(), 2);
+}
+
+#[test]
+fn slots_that_the_last_attempt_does_not_have_sit_nowhere() {
+    let chronicle = chronicle([
+        seated(1, 1, 0, 8, "a"),
+        seated(1, 1, 1, 8, "b"),
+        seated(2, 2, 0, 8, "a"),
+    ]);
+    let names = |attempt| {
+        let nodes = seats(&chronicle, None, attempt).nodes.into_iter();
+        nodes.map(|it| it.node).collect::<Vec<String>>()
+    };
+    assert_eq!(names(Some(1)), ["a", "b"]);
+    assert_eq!(names(None), ["a"]);
 }
 
 #[test]

@@ -86,7 +86,8 @@ fn shown(stretch: &Stretch) -> State {
         Content::Merged(booked) => {
             let mut sums = [0_u64; State::ALL.len()];
             for Booked { phase, millis, .. } in booked {
-                sums[usize::from(State::from(*phase).number())] += millis;
+                let sum = &mut sums[usize::from(State::from(*phase).number())];
+                *sum = sum.saturating_add(*millis);
             }
             State::ALL[most(&sums)]
         }

@@ -2,42 +2,17 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    chronicle::{Fact, Headline, PodState, What},
+    chronicle::{PodState, What},
     ledger::Phase,
-    spec::Role,
+    view::testing::{self, chronicle, failed, time, worker},
 };
 
-fn worker(index: u32) -> Slot {
-    Slot::new(Role::Worker, index)
-}
-
-fn time(millis: i64) -> Timestamp {
-    Timestamp::from_millisecond(millis).unwrap()
-}
-
-fn chronicle(facts: impl IntoIterator<Item = (i64, What)>) -> Chronicle {
-    let facts: Vec<Fact> = (0..)
-        .zip(facts)
-        .map(|(seq, (at, what))| Fact {
-            version: 1,
-            seq,
-            at,
-            what,
-        })
-        .collect();
-    Chronicle::of_facts(&facts)
-}
-
 fn span(from: i64, to: i64, phase: Phase) -> (i64, What) {
-    (
-        from,
-        What::Span {
-            from,
-            to,
-            attempt: 1,
-            phase,
-        },
-    )
+    testing::span(from, to, 1, phase)
+}
+
+fn seated(index: u32, ranks: u32, node: &str) -> (i64, What) {
+    testing::seated(0, 1, index, ranks, node)
 }
 
 fn turn(at: i64, index: u32, state: PodState) -> (i64, What) {
@@ -49,17 +24,6 @@ fn turn(at: i64, index: u32, state: PodState) -> (i64, What) {
             state,
         },
     )
-}
-
-fn seated(index: u32, ranks: u32, node: &str) -> (i64, What) {
-    let what = What::Seated {
-        attempt: 1,
-        slot: worker(index),
-        first_rank: Some(index * ranks),
-        ranks,
-        node: node.to_owned(),
-    };
-    (0, what)
 }
 
 fn ask(from: i64, to: i64, columns: u32) -> StripAsk {
@@ -242,17 +206,7 @@ fn history() -> impl Strategy<Value = Chronicle> {
                 .into_iter()
                 .map(|(index, at, state)| turn(at, index, state)),
         );
-        facts.extend(headlines.into_iter().map(|at| {
-            let headline = Headline {
-                attempt: 1,
-                pod: "p".to_owned(),
-                slot: None,
-                account: None,
-                message: String::new(),
-                step: None,
-            };
-            (at, What::Failed(headline))
-        }));
+        facts.extend(headlines.into_iter().map(failed));
         chronicle(facts)
     })
 }
@@ -369,19 +323,48 @@ fn answer_is_bounded() {
     assert_eq!(strip.labels[0].pods, 8);
 }
 
+/// Few changes in each of many rows are too many together, whether or not each row could be exact.
+#[test]
+fn exact_rows_are_bounded() {
+    let phases = [Phase::Training, Phase::Saving];
+    let mut facts = vec![(0, What::Began)];
+    let spans = (0..1_000_i64).map(|n| span(n, n + 1, phases[usize::from(n % 2 == 0)]));
+    facts.extend(spans);
+    // Each pod by itself differs from the job in one moment, so that no two rows are equal.
+    for index in 0..400 {
+        let at = i64::from(index) * 2;
+        facts.push(turn(at, index, PodState::Pulling));
+        facts.push(turn(at + 1, index, PodState::Running));
+    }
+    let chronicle = chronicle(facts);
+    let drawn = strip(&chronicle, &ask(0, 1_000, 2_000), time(1_000));
+    assert!(runs(&drawn) <= RUNS_MAX, "{}", runs(&drawn));
+    assert!(!drawn.exact && drawn.of.len() == 400);
+}
+
 #[test]
 fn odd_windows_are_drawn() {
-    let chronicle = chronicle([(0, What::Began), span(0, 10, Phase::Training)]);
-    for (from, to) in [
-        (5, 5),
-        (9, -9),
-        (i64::MAX, i64::MAX),
-        (i64::MIN, i64::MAX),
-        (i64::MIN, i64::MIN),
-    ] {
-        for columns in [0, 1, 7, u32::MAX] {
-            let strip = strip(&chronicle, &ask(from, to, columns), time(10));
-            assert!(!strip.job.is_empty());
+    let (least, most) = (
+        Timestamp::MIN.as_millisecond(),
+        Timestamp::MAX.as_millisecond(),
+    );
+    let short = chronicle([(0, What::Began), span(0, 10, Phase::Training)]);
+    let long = chronicle([(least, What::Began), span(least, most, Phase::Training)]);
+    let all = (i64::MIN, i64::MAX);
+    let cases = [
+        (&short, (5, 5), [0, 1, 7, u32::MAX].as_slice()),
+        (&short, (9, -9), &[0, 1, 7, u32::MAX]),
+        // So short a time is seen only where rows are exact.
+        (&short, all, &[7, u32::MAX]),
+        (&long, all, &[0, 1, 2, 7, u32::MAX]),
+        (&long, (i64::MIN, i64::MIN), &[0, 1, 7]),
+        (&long, (i64::MAX, i64::MAX), &[0, 1, 7]),
+    ];
+    for (chronicle, (from, to), all) in cases {
+        for columns in all {
+            let strip = strip(chronicle, &ask(from, to, *columns), time(10));
+            let shown = at(&strip, &strip.job, 5);
+            assert_eq!(shown, "training", "{from}..{to} in {columns}");
         }
     }
     let empty = strip(&Chronicle::default(), &ask(0, 100, 10), time(100));
