@@ -12,6 +12,7 @@ pub mod compare;
 pub mod convert;
 pub mod dcp;
 pub mod diff;
+pub mod feed;
 pub mod hf;
 pub mod open;
 pub mod ours;
@@ -29,19 +30,25 @@ use std::{
     collections::BTreeMap,
     fs::File,
     io,
-    os::unix::fs::FileExt as _,
+    os::unix::fs::{FileExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
 };
 
+use rustix::fs::OFlags;
 use serde_json::Value;
 use trainyard_core::checkpoint::{Dtype, Region};
 
-pub use self::open::open;
+pub use self::{feed::feed, open::open};
 use crate::storage::Input;
 
 /// The largest storage of a tensor that is not row-major, which is held in memory to bring it in order.
 const MAX_STRIDED: u64 = 1 << 30;
+/// The most gaps between the parts of a tensor while they are put together.
+const MAX_GAPS: usize = 65_536;
+/// The most comparisons of parts with gaps: so many for each part of the checkpoint, and so many for all.
+const WORK_OF_A_PART: u64 = 64;
+const FREE_WORK: u64 = 1 << 22;
 /// How many bytes of tensors are handled at once.
 pub const BLOCK_BYTES: u64 = 32 << 20;
 
@@ -79,24 +86,28 @@ fn io_words(error: &io::Error) -> String {
     }
 }
 
-/// A file of the operating system; links are followed, since the caller named it.
+/// Opens a regular file; links are followed, since the caller named it. A pipe is refused and does not block.
+pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
+    let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0);
+    let file = File::options().read(true).custom_flags(flags).open(path)?;
+    if file.metadata()?.is_file() {
+        Ok(file)
+    } else {
+        Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "it is not a regular file",
+        ))
+    }
+}
+
+/// A file of the operating system.
 #[derive(Debug)]
 pub(crate) struct PlainFile(File);
 
 impl PlainFile {
     pub(crate) fn open(path: &Path) -> Result<Self, FormatError> {
-        let file = File::open(path).map_err(|error| FormatError::io(path, &error))?;
-        let found = file
-            .metadata()
-            .map_err(|error| FormatError::io(path, &error))?;
-        if found.is_file() {
-            Ok(Self(file))
-        } else {
-            Err(FormatError::new(
-                path.display().to_string(),
-                "it is not a regular file",
-            ))
-        }
+        let file = open_regular(path).map_err(|error| FormatError::io(path, &error))?;
+        Ok(Self(file))
     }
 }
 
@@ -120,7 +131,7 @@ impl Input for Reopened {
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        File::open(&self.0)?.read_exact_at(buffer, offset)
+        open_regular(&self.0)?.read_exact_at(buffer, offset)
     }
 }
 
@@ -155,8 +166,8 @@ impl Tensor {
         elements.saturating_mul(self.dtype.bytes())
     }
 
-    /// Whether the parts are inside and together the whole; where not, a sentence.
-    fn check(&self) -> Result<(), String> {
+    /// Whether the parts are inside and together the whole; where not, a sentence. `work` is what is left of the comparisons of parts.
+    fn check(&self, work: &mut u64) -> Result<(), String> {
         let elements = Region::whole(&self.shape).elements();
         let bytes = elements.and_then(|count| count.checked_mul(self.dtype.bytes()));
         if bytes.is_none_or(|bytes| bytes > 1 << 60) {
@@ -164,16 +175,19 @@ impl Tensor {
         }
         let mut left = vec![Region::whole(&self.shape)];
         left.retain(|region| !region.is_empty());
-        for part in &self.parts {
-            if !part.region.is_in(&self.shape) {
-                return Err(format!("the part {} is not inside it", part.region));
+        // In their order few gaps are open at a time.
+        let mut regions: Vec<&Region> = self.parts.iter().map(|part| &part.region).collect();
+        regions.sort_by(|a, b| a.offsets.cmp(&b.offsets));
+        for region in regions {
+            if !region.is_in(&self.shape) {
+                return Err(format!("the part {region} is not inside it"));
             }
-            left = left
-                .iter()
-                .flat_map(|open| open.minus(&part.region))
-                .collect();
-            if left.len() > 65_536 {
-                return Err("its parts lie in no order that can be followed".into());
+            *work = work
+                .checked_sub(left.len() as u64)
+                .ok_or("its parts leave too many gaps to compare")?;
+            left = left.iter().flat_map(|open| open.minus(region)).collect();
+            if left.len() > MAX_GAPS {
+                return Err("its parts leave more than 65,536 gaps".into());
             }
         }
         match left.first() {
@@ -247,9 +261,14 @@ impl Contents {
         tensors: BTreeMap<String, Tensor>,
         files: Vec<DataFile>,
     ) -> Result<Self, FormatError> {
+        let parts = tensors.values().map(|tensor| tensor.parts.len() as u64);
+        let mut work = parts
+            .fold(0, u64::saturating_add)
+            .saturating_mul(WORK_OF_A_PART)
+            .saturating_add(FREE_WORK);
         for (name, tensor) in &tensors {
             tensor
-                .check()
+                .check(&mut work)
                 .map_err(|why| FormatError::new(name.clone(), why))?;
         }
         Ok(Self {
@@ -413,22 +432,4 @@ pub(crate) fn pickle_dtypes(dtype: Dtype) -> (&'static str, &'static str) {
     known.map_or(("uint8", "ByteStorage"), |(_, name, storage)| {
         (name, storage)
     })
-}
-
-/// Gives bytes from anybody to every reader of this module; for fuzzing and for tests. Nothing may panic.
-pub fn feed(bytes: &[u8]) {
-    if let Ok(pickle) = pickle::Pickle::read(bytes) {
-        drop(tree::node(&pickle));
-    }
-    drop(dcp::Metadata::read(bytes));
-    let file = bytes.to_vec();
-    let window = zip::Window {
-        input: &file,
-        start: 0,
-        length: bytes.len() as u64,
-    };
-    drop(torch::tensor(&window));
-    drop(torch::object(&window));
-    drop(safetensors::header(&file, 0));
-    drop(safetensors::parse(bytes, 0, bytes.len() as u64, 0));
 }

@@ -11,6 +11,7 @@ mod address;
 mod failure;
 mod http;
 mod input;
+mod pages;
 mod pending;
 #[cfg(test)]
 mod server;
@@ -22,6 +23,7 @@ mod upload;
 
 use std::{
     collections::BTreeMap,
+    error::Error,
     fmt, io,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -31,7 +33,7 @@ use ::http::{HeaderValue, Method, header};
 use bytes::Bytes;
 use object_store::{
     ObjectStore as _, ObjectStoreExt as _, PutMode, RetryConfig,
-    aws::AmazonS3,
+    aws::{AmazonS3, AmazonS3Builder},
     client::HttpClient,
     list::{PaginatedListOptions, PaginatedListStore as _},
     multipart::MultipartStore as _,
@@ -51,6 +53,7 @@ pub use self::{
 use self::{
     http::Connections,
     input::ObjectInput,
+    pages::Pages,
     upload::{ObjectOutput, PART_BYTES, Upload},
 };
 use crate::{
@@ -128,11 +131,16 @@ impl Drop for Client {
 }
 
 impl Client {
+    /// What went wrong, in one sentence.
+    fn plain(&self, error: &(dyn Error + 'static)) -> io::Error {
+        failure::plain(error, self.address.bucket())
+    }
+
     /// Waits for a request, bounded.
     fn wait<T>(&self, request: impl Future<Output = object_store::Result<T>>) -> io::Result<T> {
         self.block(async {
             match timeout(self.longest, request).await {
-                Ok(answer) => answer.map_err(|error| failure::plain(&error)),
+                Ok(answer) => answer.map_err(|error| self.plain(&error)),
                 Err(_) => Err(io::ErrorKind::TimedOut.into()),
             }
         })
@@ -168,7 +176,7 @@ impl Client {
                 .s3
                 .signed_url_opts(method.clone(), key, SIGNED_FOR, &options)
                 .await
-                .map_err(|error| failure::plain(&error))?;
+                .map_err(|error| self.plain(&error))?;
             let mut request = ::http::Request::builder()
                 .method(method)
                 .uri(url.as_str())
@@ -180,9 +188,9 @@ impl Client {
                 request.headers_mut().insert(header::IF_NONE_MATCH, any);
             }
             let answer = self.service.execute(request).await;
-            let answer = answer.map_err(|error| failure::plain(&error))?;
+            let answer = answer.map_err(|error| self.plain(&error))?;
             let body = answer.into_body().bytes().await;
-            body.map_err(|error| failure::plain(&error))
+            body.map_err(|error| self.plain(&error))
         };
         self.block(async {
             timeout(self.longest, work)
@@ -211,14 +219,14 @@ impl Client {
     /// All uploads below a prefix that were begun and not ended.
     fn pending(&self, prefix: &str) -> io::Result<Vec<pending::Pending>> {
         let mut uploads = Vec::new();
-        let mut marker: Option<(String, String)> = None;
+        let mut pages = Pages::default();
         loop {
             let mut query = vec![
                 ("uploads".to_owned(), String::new()),
                 ("prefix".to_owned(), prefix.to_owned()),
                 ("max-uploads".to_owned(), PAGE.to_string()),
             ];
-            if let Some((key, id)) = marker.take() {
+            if let Some((key, id)) = pages.marker().cloned() {
                 query.push(("key-marker".to_owned(), key));
                 query.push(("upload-id-marker".to_owned(), id));
             }
@@ -226,10 +234,9 @@ impl Client {
             let body = self.send(Method::GET, &root, query, false, String::new())?;
             let page = pending::page(&body)?;
             uploads.extend(page.uploads);
-            match page.next {
-                Some(next) if uploads.len() < MAX_ENTRIES => marker = Some(next),
-                // The next prune finds the rest.
-                _ => return Ok(uploads),
+            // Beyond the bound the next prune finds the rest.
+            if uploads.len() >= MAX_ENTRIES || !pages.advance(page.next)? {
+                return Ok(uploads);
             }
         }
     }
@@ -331,7 +338,7 @@ impl Objects {
         let builder = settings.builder(address.bucket()).map_err(unusable)?;
         let tls = tls::config(settings).map_err(unusable)?;
         let seed = crate::token::seed().map_err(broken)?;
-        let connections = Connections::new(tls, patience, seed);
+        let connections = Connections::new(tls, patience, seed, settings.metadata());
         // The connections repeat what failed; twice would be too often.
         let once = RetryConfig {
             max_retries: 0,
@@ -343,11 +350,16 @@ impl Objects {
             .enable_all()
             .build()
             .map_err(broken)?;
-        let s3 = builder
-            .with_retry(once)
-            .with_http_connector(connections.clone())
-            .build()
-            .map_err(|_| unusable(BadSettings::Refused))?;
+        let build = |builder: AmazonS3Builder| {
+            builder
+                .with_retry(once.clone())
+                .with_http_connector(connections.clone())
+                .build()
+        };
+        let s3 = build(builder).map_err(|_| {
+            let builds = |builder| build(builder).is_ok();
+            unusable(settings.refused(address.bucket(), &builds))
+        })?;
         Ok(Self {
             client: Arc::new(Client {
                 s3,
@@ -433,16 +445,22 @@ impl Storage for Objects {
     }
 
     fn create(&self, name: &str) -> io::Result<Box<dyn Output>> {
-        let base = unfinished_base(name);
-        let key = self.key(base.unwrap_or(name))?;
-        let upload = Upload::new(&self.client, key, base.is_none());
-        if base.is_some() {
-            let mut uploads = self.uploads();
-            if uploads.contains_key(name) {
-                return Err(io::ErrorKind::AlreadyExists.into());
-            }
-            uploads.insert(name.to_owned(), Arc::clone(&upload));
+        // An object appears under its name when it is published, never before.
+        let base = unfinished_base(name).ok_or_else(|| {
+            io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!(
+                    "`{}` is not a name of an unfinished file",
+                    name.escape_debug()
+                ),
+            )
+        })?;
+        let upload = Upload::new(&self.client, self.key(base)?);
+        let mut uploads = self.uploads();
+        if uploads.contains_key(name) {
+            return Err(io::ErrorKind::AlreadyExists.into());
         }
+        uploads.insert(name.to_owned(), Arc::clone(&upload));
         Ok(Box::new(ObjectOutput(upload)))
     }
 
@@ -496,18 +514,17 @@ impl Storage for Objects {
     fn list(&self, name: &str) -> io::Result<Vec<Entry>> {
         let below = self.below(name)?;
         let mut entries = Vec::new();
-        let mut token = None;
+        let mut pages = Pages::default();
         loop {
-            let (page, next) = self.page(&below, PAGE, token)?;
+            let (page, next) = self.page(&below, PAGE, pages.marker().cloned())?;
             entries.extend(page);
             if entries.len() > MAX_ENTRIES {
                 return Err(io::Error::other(format!(
                     "`{name}` has more than {MAX_ENTRIES} entries"
                 )));
             }
-            match next {
-                Some(next) => token = Some(next),
-                None => break,
+            if !pages.advance(next)? {
+                break;
             }
         }
         entries.sort_by(|a, b| a.name.cmp(&b.name));

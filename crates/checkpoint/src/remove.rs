@@ -4,6 +4,7 @@
 mod tests;
 
 use std::{
+    cell::Cell,
     collections::{BTreeMap, BTreeSet},
     fmt, io,
 };
@@ -27,7 +28,7 @@ pub struct Pruned {
     pub kept: Vec<(String, Vec<KeepWhy>)>,
     /// What is removed, with the reason.
     pub removed: Vec<(StepName, RemoveWhy)>,
-    /// Uploads of files that were never finished, and that were ended; only object stores have such.
+    /// Incomplete uploads that were aborted; only object stores have such.
     pub uploads: u64,
     /// Folders that could not be removed, one sentence each.
     pub failures: Vec<String>,
@@ -37,7 +38,7 @@ pub struct Pruned {
 pub(crate) struct Bounds<'a> {
     /// Folders that stay.
     pub(crate) pinned: BTreeSet<StepName>,
-    /// Asked before each folder; the next prune continues where one stopped.
+    /// Asked before each folder and each upload; the next prune continues where one stopped.
     pub(crate) in_time: &'a dyn Fn() -> bool,
 }
 
@@ -121,16 +122,44 @@ pub(crate) fn prune_within(
     }
     if let Some(head) = history.head.as_ref().filter(|_| !dry) {
         sweep(&*store.storage, head.id);
-        let is_left = |name: &str| is_left(name, head.id, &commits, &pruned.removed);
-        match store.storage.end_uploads(&is_left) {
-            Ok(ended) => pruned.uploads = ended,
-            Err(error) => {
-                let failure = format!("cannot end uploads that were never finished: {error}");
-                pruned.failures.push(failure);
-            }
+        if (bounds.in_time)() {
+            abort_uploads(store, head.id, &commits, bounds, &mut pruned);
         }
     }
     Ok(pruned)
+}
+
+/// Aborts incomplete uploads that nobody finishes, as long as there is time.
+fn abort_uploads(
+    store: &Store,
+    head: AttemptId,
+    commits: &[CommitSeen],
+    bounds: &Bounds<'_>,
+    pruned: &mut Pruned,
+) {
+    let late = Cell::new(0_u64);
+    let is_left = |name: &str| {
+        if !is_left(name, head, commits, &pruned.removed) {
+            return false;
+        }
+        let in_time = (bounds.in_time)();
+        late.set(late.get() + u64::from(!in_time));
+        in_time
+    };
+    match store.storage.end_uploads(&is_left) {
+        Ok(ended) => pruned.uploads = ended,
+        Err(error) => {
+            let failure = format!("cannot abort incomplete uploads: {error}");
+            pruned.failures.push(failure);
+        }
+    }
+    if late.get() > 0 {
+        let failure = format!(
+            "{} incomplete uploads are left to abort: the deadline passed",
+            late.get()
+        );
+        pruned.failures.push(failure);
+    }
 }
 
 /// Whether nobody finishes an upload any more, by the same rules as for a folder without commit.

@@ -55,16 +55,11 @@ pub fn convert(
     let place = Place::new(source, destination, options.force)?;
     place.check_room(needed(contents))?;
     let result = write(contents, &place, options, done);
-    match result {
-        Ok(converted) => {
-            place.publish()?;
-            Ok(converted)
-        }
-        Err(error) => {
-            place.remove();
-            Err(error)
-        }
+    let published = result.and_then(|converted| place.publish().map(|()| converted));
+    if published.is_err() {
+        place.remove();
     }
+    published
 }
 
 /// Bytes that the result takes at most: tensors, and what each needs in headers and archives.
@@ -103,6 +98,7 @@ fn write(
                 done,
                 &mut converted.left_out,
             )?;
+            check_kinds(contents, &super::open(temporary, None)?)?;
             return Ok(converted);
         }
     };
@@ -110,17 +106,37 @@ fn write(
         let why = "small state (numbers and texts beside tensors): safetensors holds tensors only";
         converted.left_out.push(why.into());
     }
-    verify(temporary, &sums, done)?;
+    verify(contents, temporary, &sums, done)?;
     Ok(converted)
 }
 
-/// Reads everything back and compares checksums.
-fn verify(path: &Path, sums: &Sums, done: &AtomicU64) -> Result<(), FormatError> {
-    let written = super::open(path, None)?;
-    if !written.tensors.keys().eq(sums.keys()) {
-        let why = "the tensors that were written are not those that are there";
-        return Err(FormatError::new(path.display().to_string(), why));
+/// Whether names, types and shapes are those of the source.
+pub(super) fn check_kinds(source: &Contents, written: &Contents) -> Result<(), FormatError> {
+    if !written.tensors.keys().eq(source.tensors.keys()) {
+        let why = "the tensors that were read back are not those that were written";
+        return Err(FormatError::new(written.format.name(), why));
     }
+    for (wanted, (name, found)) in source.tensors.values().zip(&written.tensors) {
+        if (found.dtype, &found.shape) != (wanted.dtype, &wanted.shape) {
+            let why = format!(
+                "type {:?} and shape {:?} were written, and {:?} and {:?} were read back",
+                wanted.dtype, wanted.shape, found.dtype, found.shape
+            );
+            return Err(FormatError::new(name.clone(), why));
+        }
+    }
+    Ok(())
+}
+
+/// Reads everything back and compares types, shapes and checksums.
+fn verify(
+    contents: &Contents,
+    path: &Path,
+    sums: &Sums,
+    done: &AtomicU64,
+) -> Result<(), FormatError> {
+    let written = super::open(path, None)?;
+    check_kinds(contents, &written)?;
     for (name, sum) in sums {
         let mut found = Checksum::default();
         blocks(&written, name, &mut |bytes| {

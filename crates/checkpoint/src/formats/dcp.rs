@@ -70,6 +70,14 @@ pub fn open(folder: &Path) -> Result<Contents, FormatError> {
         let known = metadata.paths.get(name).cloned();
         known.unwrap_or_else(|| vec![Key::Name(name.to_owned())])
     };
+    // By name and offset: a search for each item would take the square of their number.
+    let mut chunks: Chunks<'_> = BTreeMap::new();
+    for (name, tensor) in &metadata.tensors {
+        for chunk in &tensor.chunks {
+            let key = (name.as_str(), chunk.offsets.as_slice());
+            chunks.entry(key).or_insert(&chunk.sizes);
+        }
+    }
     let mut opened: Option<(usize, PlainFile, u64)> = None;
     // In the order of files, so that each is opened once.
     let mut items: Vec<&Item> = metadata.items.iter().collect();
@@ -103,7 +111,7 @@ pub fn open(folder: &Path) -> Result<Contents, FormatError> {
         match tensors.get_mut(&item.name) {
             Some(tensor) => {
                 let known = &metadata.tensors[&item.name];
-                let part = part(item, known, place, &window).map_err(wrong)?;
+                let part = part(item, known, &chunks, place, &window).map_err(wrong)?;
                 tensor.parts.push(part);
             }
             None => leaves.push((path_of(&item.name), object(&window).map_err(wrong)?)),
@@ -117,15 +125,24 @@ pub fn open(folder: &Path) -> Result<Contents, FormatError> {
     Ok(contents)
 }
 
+/// The sizes of parts by the name of the tensor and their first element.
+type Chunks<'a> = BTreeMap<(&'a str, &'a [u64]), &'a Vec<u64>>;
+
 /// Where the part of a tensor is that an item has.
-fn part(item: &Item, known: &TensorSeen, file: usize, window: &Window<'_>) -> Result<Part, String> {
+fn part(
+    item: &Item,
+    known: &TensorSeen,
+    chunks: &Chunks<'_>,
+    file: usize,
+    window: &Window<'_>,
+) -> Result<Part, String> {
     let stored = torch::tensor(window)?;
     let offsets = item
         .offsets
         .clone()
         .unwrap_or_else(|| vec![0; known.shape.len()]);
-    let chunk = known.chunks.iter().find(|chunk| chunk.offsets == offsets);
-    let sizes = chunk.map_or(&known.shape, |chunk| &chunk.sizes);
+    let chunk = chunks.get(&(item.name.as_str(), offsets.as_slice()));
+    let sizes = chunk.copied().unwrap_or(&known.shape);
     if stored.dtype != known.dtype || stored.shape != *sizes {
         return Err(format!(
             "it has type {:?} and shape {:?}, and the metadata says {:?} and {sizes:?}",

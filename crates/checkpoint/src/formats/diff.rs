@@ -200,16 +200,18 @@ fn state(a: &Contents, b: &Contents) -> (bool, Vec<StateDifference>) {
     (has_state, differing.collect())
 }
 
-/// Every plain value by its path; floats in one spelling, tensors left out.
+/// Every plain value by its path; floats in one spelling, tensors left out. Dots in keys are escaped, so that no two values have one path.
 fn flatten(node: &Json, path: &str, depth: usize, found: &mut BTreeMap<String, String>) {
     let within = |key: &str| {
+        let key = key.replace('\\', "\\\\").replace('.', "\\.");
         if path.is_empty() {
-            key.to_owned()
+            key
         } else {
             format!("{path}.{key}")
         }
     };
     let Some(depth) = depth.checked_sub(1) else {
+        found.insert(path.to_owned(), node.to_string());
         return;
     };
     if tensor_name(node).is_some() {
@@ -239,7 +241,7 @@ fn flatten(node: &Json, path: &str, depth: usize, found: &mut BTreeMap<String, S
                     found.insert(path.to_owned(), text.clone());
                 }
                 Some((mark, inner)) if mark.starts_with('$') => {
-                    found.insert(path.to_owned(), inner.to_string());
+                    found.insert(path.to_owned(), format!("{mark} {inner}"));
                 }
                 _ if map.is_empty() => {
                     found.insert(path.to_owned(), "{}".into());

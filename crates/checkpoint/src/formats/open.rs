@@ -14,13 +14,10 @@ pub(super) fn is_plain(name: &str) -> bool {
 /// A whole file of at most `limit` bytes.
 pub(super) fn read_file(path: &Path, limit: u64) -> Result<Vec<u8>, FormatError> {
     let cannot = |error: &std::io::Error| FormatError::io(path, error);
-    let file = fs::File::open(path).map_err(|error| cannot(&error))?;
+    let file = super::open_regular(path).map_err(|error| cannot(&error))?;
     let found = file.metadata().map_err(|error| cannot(&error))?;
-    if !found.is_file() || found.len() > limit {
-        let why = format!(
-            "it is not a regular file of at most {limit} bytes; it has {}",
-            found.len()
-        );
+    if found.len() > limit {
+        let why = format!("it has {} bytes; expected at most {limit}", found.len());
         return Err(FormatError::new(path.display().to_string(), why));
     }
     let mut bytes = Vec::new();

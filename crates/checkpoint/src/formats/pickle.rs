@@ -3,7 +3,8 @@
 //! A pickle is a program for a stack machine. This one knows the instructions that build numbers, texts, containers and objects of an
 //! allowed class ([`Class`]); objects stay data. Any other instruction or class ends the reading with one sentence. Time and memory are
 //! proportional to the input: every instruction makes at most one value, values are shared by number ([`Id`]) and never copied, and whoever
-//! walks through them does so with a budget ([`Pickle::walk`]), so that cycles and values that contain each other many times end.
+//! walks through them does so with a budget of values and bytes ([`Pickle::walk`]), so that cycles, values that contain each other many
+//! times and long texts that are used many times end.
 //!
 //! Protocols 2 to 5; the instructions are those of Python's module `pickletools`.
 
@@ -11,6 +12,8 @@ mod class;
 #[cfg(test)]
 mod tests;
 mod write;
+
+use std::cmp::Ordering;
 
 pub use self::{
     class::{Class, DTYPES},
@@ -63,6 +66,8 @@ pub enum Value {
 pub struct Pickle {
     values: Vec<Value>,
     root: Id,
+    /// Bytes that it was read from.
+    bytes: u64,
 }
 
 impl Pickle {
@@ -80,6 +85,7 @@ impl Pickle {
         Ok(Self {
             values: machine.values,
             root,
+            bytes: bytes.len() as u64,
         })
     }
 
@@ -93,16 +99,18 @@ impl Pickle {
         self.values.get(id as usize).unwrap_or(&Value::None)
     }
 
-    /// How many steps whoever walks through the values may take: enough for every honest file, since values are rarely shared.
+    /// What whoever walks through the values may spend, in values and bytes that are copied: enough for every honest file, since values
+    /// are rarely shared.
     pub fn budget(&self) -> u64 {
-        (self.values.len() as u64).saturating_mul(16) + 1_024
+        let values = (self.values.len() as u64).saturating_mul(16);
+        values.saturating_add(self.bytes.saturating_mul(4)) + 1_024
     }
 
-    /// Takes a step of a walk.
-    pub fn walk(budget: &mut u64) -> Result<(), String> {
+    /// Takes a step of a walk to a value of which `bytes` are copied.
+    pub fn walk(budget: &mut u64, bytes: usize) -> Result<(), String> {
         *budget = budget
-            .checked_sub(1)
-            .ok_or("the pickle expands to many more values than it has")?;
+            .checked_sub((bytes as u64).saturating_add(1))
+            .ok_or("the pickle expands to many times its size")?;
         Ok(())
     }
 }
@@ -113,7 +121,7 @@ struct Machine<'a> {
     values: Vec<Value>,
     stack: Vec<Id>,
     marks: Vec<usize>,
-    memo: Vec<Option<Id>>,
+    memo: Vec<Id>,
 }
 
 type Step<T> = Result<T, String>;
@@ -388,23 +396,23 @@ impl<'a> Machine<'a> {
     }
 
     fn recall(&mut self, place: usize) -> Step<()> {
-        let id = self.memo.get(place).copied().flatten();
+        let id = self.memo.get(place).copied();
         self.stack
             .push(id.ok_or_else(|| format!("value {place} of the memo was never set"))?);
         Ok(())
     }
 
     fn remember(&mut self, place: usize) -> Step<()> {
-        // Python counts them one by one; a far one would take memory for nothing.
-        if place > self.memo.len() + 1_024 {
-            return Err(format!("value {place} of the memo is set out of order"));
-        }
         let id = self.pop()?;
         self.stack.push(id);
-        if place >= self.memo.len() {
-            self.memo.resize(place + 1, None);
+        // Python counts them one by one; a gap would take memory for nothing.
+        match place.cmp(&self.memo.len()) {
+            Ordering::Less => self.memo[place] = id,
+            Ordering::Equal => self.memo.push(id),
+            Ordering::Greater => {
+                return Err(format!("value {place} of the memo is set out of order"));
+            }
         }
-        self.memo[place] = Some(id);
         Ok(())
     }
 

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Map, Value as Json, json};
+use serde_json::{Value as Json, json};
 
 use super::{
     base64,
@@ -22,7 +22,12 @@ pub fn node(pickle: &Pickle) -> Result<Json, String> {
 }
 
 fn to_node(pickle: &Pickle, id: Id, depth: usize, budget: &mut u64) -> Result<Json, String> {
-    Pickle::walk(budget)?;
+    let copied = match pickle.get(id) {
+        Value::Text(text) => text.len(),
+        Value::Bytes(bytes) => bytes.len(),
+        _ => 0,
+    };
+    Pickle::walk(budget, copied)?;
     let depth = depth
         .checked_sub(1)
         .ok_or_else(|| format!("it is nested deeper than {MAX_DEPTH} levels"))?;
@@ -46,22 +51,22 @@ fn to_node(pickle: &Pickle, id: Id, depth: usize, budget: &mut u64) -> Result<Js
         Value::Tuple(parts) => json!({"$tuple": all(parts)?}),
         Value::Set(parts) => json!({"$set": all(parts)?}),
         Value::Dict(pairs) => {
-            let mut is_plain = true;
-            let mut map = Map::new();
             let mut list = Vec::new();
             for (key, value) in pairs {
-                let value = all(&[*value])?.pop().unwrap_or_default();
-                let key = all(&[*key])?.pop().unwrap_or_default();
-                match &key {
-                    Json::String(text) if !text.starts_with('$') => {
-                        map.insert(text.clone(), value.clone());
-                    }
-                    _ => is_plain = false,
-                }
-                list.push(json!([key, value]));
+                let mut both = all(&[*key, *value])?.into_iter();
+                list.push((
+                    both.next().unwrap_or_default(),
+                    both.next().unwrap_or_default(),
+                ));
             }
-            if is_plain {
-                Json::Object(map)
+            let is_plain = |key: &Json| key.as_str().is_some_and(|key| !key.starts_with('$'));
+            if list.iter().all(|(key, _)| is_plain(key)) {
+                let text = |key: Json| match key {
+                    Json::String(text) => text,
+                    other => other.to_string(),
+                };
+                let pairs = list.into_iter().map(|(key, value)| (text(key), value));
+                Json::Object(pairs.collect())
             } else {
                 json!({"$dict": list})
             }
@@ -80,6 +85,7 @@ fn to_node(pickle: &Pickle, id: Id, depth: usize, budget: &mut u64) -> Result<Js
                     json!({"$tuple": all(parts)?})
                 }
                 (Class::Encode, Some(Value::Text(text))) => {
+                    Pickle::walk(budget, text.len())?;
                     let bytes: Result<Vec<u8>, _> = text
                         .chars()
                         .map(|letter| u8::try_from(u32::from(letter)))
@@ -242,24 +248,34 @@ fn has_tensor(node: &Json, depth: usize) -> bool {
         }
 }
 
-/// Small state divided as DCP does: dicts always, lists only where they have tensors. Each leaf with its path.
-pub fn leaves(node: &Json) -> Vec<(Vec<Key>, Json)> {
-    let mut found = Vec::new();
-    divide(node, &mut Vec::new(), MAX_DEPTH, &mut found);
-    found
+/// Small state divided into leaves.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Leaves {
+    /// Each leaf with its path.
+    pub found: Vec<(Vec<Key>, Json)>,
+    /// The paths of what is nested too deep to be divided.
+    pub too_deep: Vec<Vec<Key>>,
 }
 
-fn divide(node: &Json, path: &mut Vec<Key>, depth: usize, found: &mut Vec<(Vec<Key>, Json)>) {
+/// Small state divided as DCP does: dicts always, lists only where they have tensors.
+pub fn leaves(node: &Json) -> Leaves {
+    let mut leaves = Leaves::default();
+    divide(node, &mut Vec::new(), MAX_DEPTH, &mut leaves);
+    leaves
+}
+
+fn divide(node: &Json, path: &mut Vec<Key>, depth: usize, leaves: &mut Leaves) {
     let marked = |mark: &str| {
         let map = node.as_object().filter(|map| map.len() == 1);
         map.and_then(|map| map.get(mark)).and_then(Json::as_array)
     };
     let Some(depth) = depth.checked_sub(1) else {
+        leaves.too_deep.push(path.clone());
         return;
     };
     let mut inner = |key: Key, part: &Json| {
         path.push(key);
-        divide(part, path, depth, found);
+        divide(part, path, depth, leaves);
         path.pop();
     };
     if let Some(pairs) = marked("$dict") {
@@ -286,7 +302,7 @@ fn divide(node: &Json, path: &mut Vec<Key>, depth: usize, found: &mut Vec<(Vec<K
                     inner(Key::Place(place as u64), part);
                 }
             } else {
-                found.push((path.clone(), node.clone()));
+                leaves.found.push((path.clone(), node.clone()));
             }
         }
     }

@@ -11,7 +11,10 @@ use crate::{
 const MAX_DIRECTORY: u64 = 16 << 20;
 /// The most entries.
 const MAX_ENTRIES: u64 = 65_536;
+/// Bytes of the end record, of the locator in front of it, and of the longest comment behind it.
 const END: u64 = 22;
+const LOCATOR: u64 = 20;
+const MAX_COMMENT: u64 = 65_535;
 
 /// A part of a file: one item, or the whole.
 #[derive(Clone, Copy, Debug)]
@@ -65,18 +68,28 @@ fn eight(bytes: &[u8], at: usize) -> u64 {
     part.map_or(0, u64::from_le_bytes)
 }
 
+/// The last bytes of an archive, with the locator of a large directory, and the place of the end record in them.
+fn tail(window: &Window<'_>) -> Result<Option<(Vec<u8>, usize)>, String> {
+    let last = |length: u64| {
+        let length = window.length.min(length);
+        window.bytes(window.length - length, length)
+    };
+    // Torch writes no comment, so the end record is the last 22 bytes. Only an archive with a comment is searched for it.
+    let short = last(END + LOCATOR)?;
+    let end = short.len().checked_sub(bytes_of(END));
+    if let Some(end) = end.filter(|end| short[*end..].starts_with(b"PK\x05\x06")) {
+        return Ok(Some((short, end)));
+    }
+    let tail = last(END + LOCATOR + MAX_COMMENT)?;
+    let end = tail.windows(4).rposition(|four| four == b"PK\x05\x06");
+    let end = end.filter(|end| end + bytes_of(END) <= tail.len());
+    Ok(end.map(|end| (tail, end)))
+}
+
 /// The entries of an archive; what is wrong is a sentence.
 pub fn entries(window: &Window<'_>) -> Result<Vec<Entry>, String> {
     let no_end = || "it is not a zip archive, or it is truncated".to_owned();
-    let tail_length = window.length.min(END + 65_535 + 20);
-    let tail_start = window.length - tail_length;
-    // Torch writes no comment, so the end is the last 22 bytes; an archive with one is searched for it.
-    let tail = window.bytes(tail_start, tail_length)?;
-    let end = tail
-        .windows(4)
-        .rposition(|four| four == b"PK\x05\x06")
-        .filter(|end| end + 22 <= tail.len())
-        .ok_or_else(no_end)?;
+    let (tail, end) = tail(window)?.ok_or_else(no_end)?;
     let (mut count, mut size, mut offset) = (
         two(&tail, end + 10),
         four(&tail, end + 12),

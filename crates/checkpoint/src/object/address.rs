@@ -27,7 +27,7 @@ pub enum BadAddress {
     Bucket,
     /// The prefix.
     #[error(
-        "the prefix of `s3://bucket/prefix` must have names of printable ASCII without `?` and `#`, and none that is empty, `.` or `..`"
+        "the prefix of `s3://bucket/prefix` must have names of printable ASCII without `?`, `#` and `\\`, and none that is empty, `.` or `..`"
     )]
     Prefix,
     /// Too long.
@@ -135,11 +135,18 @@ mod tests {
             ("s3://abc/../x", Err(BadAddress::Prefix)),
             ("s3://abc/x?versionId=1", Err(BadAddress::Prefix)),
             ("s3://abc/a b", Err(BadAddress::Prefix)),
+            ("s3://abc/a\\b", Err(BadAddress::Prefix)),
         ];
         for (text, wanted) in cases {
             let found = text.parse::<Address>().map(|address| address.to_string());
             assert_eq!(found, wanted.map(str::to_owned), "{text}");
         }
+        let refused = BadAddress::Prefix.to_string();
+        assert!(
+            ["?", "#", "\\"]
+                .iter()
+                .all(|one| refused.contains(&format!("`{one}`")))
+        );
         let long = format!("s3://abc/{}", "x".repeat(MAX_BYTES));
         assert_eq!(long.parse::<Address>(), Err(BadAddress::Long));
     }

@@ -29,7 +29,12 @@ pub(super) enum Trouble {
         "no credentials: none are in the environment or in the files, and no metadata service of a cloud answered"
     )]
     NoCredentials,
+    #[error("the service that gives credentials answered {}{}", .0.as_u16(), in_brackets(.1.as_deref()))]
+    Credentials(StatusCode, Option<String>),
 }
+
+/// The code of an answer about a bucket that is not there; that of a missing object is another one.
+const NO_BUCKET: &str = "NoSuchBucket";
 
 fn in_brackets(code: Option<&str>) -> String {
     code.map(|code| format!(" ({code})")).unwrap_or_default()
@@ -66,13 +71,17 @@ pub(super) fn has_no_range(error: &object_store::Error) -> bool {
     matches!(trouble(error), Some(Trouble::Answer(status, _)) if *status == range)
 }
 
-/// The error of the system for one of the client or of the connection.
-pub(super) fn plain(error: &(dyn Error + 'static)) -> io::Error {
+/// The error of the system for one of the client or of the connection, about a bucket.
+pub(super) fn plain(error: &(dyn Error + 'static), bucket: &str) -> io::Error {
     match trouble(error) {
+        // Not `NotFound`: whoever looks for a file would take it for one that was never written.
+        Some(Trouble::Answer(_, Some(code))) if code == NO_BUCKET => io::Error::other(format!(
+            "the bucket `{bucket}` does not exist ({NO_BUCKET})"
+        )),
         Some(trouble) => io::Error::new(kind(trouble), trouble.clone()),
         None => io::Error::new(
             io::ErrorKind::InvalidData,
-            "the answer of the object store makes no sense",
+            "the object store sent an unexpected response",
         ),
     }
 }
@@ -92,7 +101,9 @@ fn kind(trouble: &Trouble) -> io::ErrorKind {
         Trouble::Connect(_) => io::ErrorKind::NotConnected,
         Trouble::Broken(_) => io::ErrorKind::ConnectionAborted,
         Trouble::Long(_) => io::ErrorKind::InvalidData,
-        Trouble::Plain | Trouble::NoCredentials => io::ErrorKind::PermissionDenied,
+        Trouble::Plain | Trouble::NoCredentials | Trouble::Credentials(..) => {
+            io::ErrorKind::PermissionDenied
+        }
     }
 }
 
@@ -105,12 +116,32 @@ mod tests {
         let body = b"<?xml version=\"1.0\"?><Error><Code>SignatureDoesNotMatch</Code><AWSAccessKeyId>AKIA1</AWSAccessKeyId></Error>";
         let code = code(body);
         assert_eq!(code.as_deref(), Some("SignatureDoesNotMatch"));
-        let error = plain(&Trouble::Answer(StatusCode::FORBIDDEN, code));
+        let error = plain(&Trouble::Answer(StatusCode::FORBIDDEN, code), "abc");
         assert_eq!(
             error.to_string(),
             "the object store answered 403 (SignatureDoesNotMatch)"
         );
         assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+    }
+
+    #[test]
+    fn missing_bucket_is_not_a_missing_file() {
+        let answer = |code: &str| Trouble::Answer(StatusCode::NOT_FOUND, Some(code.to_owned()));
+        let file = plain(&answer("NoSuchKey"), "abc");
+        assert_eq!(file.kind(), io::ErrorKind::NotFound);
+        let bucket = plain(&answer("NoSuchBucket"), "abc");
+        assert_eq!(bucket.kind(), io::ErrorKind::Other);
+        assert_eq!(
+            bucket.to_string(),
+            "the bucket `abc` does not exist (NoSuchBucket)"
+        );
+        let role = plain(&Trouble::Credentials(StatusCode::NOT_FOUND, None), "abc");
+        assert_eq!(role.kind(), io::ErrorKind::PermissionDenied);
+        let other = plain(&io::Error::other("x"), "abc");
+        assert_eq!(
+            other.to_string(),
+            "the object store sent an unexpected response"
+        );
     }
 
     #[test]

@@ -45,6 +45,9 @@ const IDLE_CONNECTIONS: usize = 16;
 /// Addresses at which clouds give credentials to their machines and containers.
 const METADATA: &str = "169.254.";
 
+/// The query of a request that exchanges the token of a service account for credentials.
+const WEB_IDENTITY: &str = "Action=AssumeRoleWithWebIdentity";
+
 /// How long requests may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
@@ -89,10 +92,17 @@ pub(super) struct Connections {
     patience: Patience,
     /// Pauses of many ranks must not fall together.
     seed: Arc<AtomicU64>,
+    /// Hosts and ports beside [`METADATA`] that give credentials, as the settings name them.
+    metadata: Arc<[String]>,
 }
 
 impl Connections {
-    pub(super) fn new(tls: ClientConfig, patience: Patience, seed: u64) -> Self {
+    pub(super) fn new(
+        tls: ClientConfig,
+        patience: Patience,
+        seed: u64,
+        metadata: Vec<String>,
+    ) -> Self {
         let mut tcp = Tcp::new();
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
@@ -111,6 +121,7 @@ impl Connections {
             client,
             patience,
             seed: Arc::new(AtomicU64::new(seed)),
+            metadata: metadata.into(),
         }
     }
 
@@ -171,8 +182,13 @@ struct Service {
 impl HttpService for Service {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let failed = |trouble| HttpError::new(HttpErrorKind::Unknown, trouble);
-        let host = request.uri().host().unwrap_or_default();
-        let is_metadata = host.starts_with(METADATA);
+        let uri = request.uri();
+        let authority = uri.authority().map_or("", http::uri::Authority::as_str);
+        let is_metadata = uri.host().unwrap_or_default().starts_with(METADATA)
+            || self.connections.metadata.iter().any(|one| one == authority);
+        let is_identity = uri
+            .query()
+            .is_some_and(|query| query.contains(WEB_IDENTITY));
         if request.uri().scheme_str() != Some("https") && !self.may_be_plain && !is_metadata {
             return Err(failed(Trouble::Plain));
         }
@@ -202,11 +218,15 @@ impl HttpService for Service {
             };
             let is_last = tries >= patience.tries || start.elapsed() >= patience.all;
             if !may_pass || is_last {
-                return match answer {
-                    Ok(answer) => handed_on(&parts.method, answer).map_err(failed),
-                    Err(_) if is_metadata => Err(failed(Trouble::NoCredentials)),
-                    Err(trouble) => Err(failed(trouble)),
-                };
+                let answer = answer.and_then(|answer| handed_on(&parts.method, answer));
+                return answer.map_err(|trouble| match trouble {
+                    // Its 404 means that there is no role. An object that is missing is something else.
+                    _ if is_metadata => failed(Trouble::NoCredentials),
+                    Trouble::Answer(status, code) if is_identity => {
+                        failed(Trouble::Credentials(status, code))
+                    }
+                    trouble => failed(trouble),
+                });
             }
             sleep(self.connections.jitter(pause)).await;
             pause = (pause * 2).min(patience.longest_pause);

@@ -4,7 +4,7 @@
 
 use std::{
     collections::BTreeMap,
-    fmt, fs,
+    fmt,
     io::Read as _,
     path::{Path, PathBuf},
 };
@@ -18,24 +18,26 @@ const MAX_FILE_BYTES: u64 = 1 << 20;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadSettings {
     /// The endpoint is not a plain address.
-    #[error(
-        "the endpoint (`AWS_ENDPOINT_URL`) must be `http://HOST` or `https://HOST`, without user or password"
-    )]
-    Endpoint,
+    #[error("`{0}` must be `http://HOST` or `https://HOST`, without user or password")]
+    Endpoint(String),
     /// The profile is in no file.
     #[error("`AWS_PROFILE` names a profile that is in neither of the two files of profiles")]
     Profile,
     /// Half of a key.
     #[error("an access key needs both `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY`")]
     Half,
-    /// Settings that contradict one another or that the client does not know.
-    #[error(
-        "the `AWS_` variables of the environment contradict one another, or one has a value that is not known"
-    )]
-    Refused,
+    /// A value that the client does not know, or that contradicts another one.
+    #[error("`{0}` has an unknown value, or one that contradicts other variables")]
+    Value(String),
+    /// Settings that contradict one another.
+    #[error("these variables contradict one another: {0}")]
+    Contradiction(String),
     /// The certificates of authorities.
     #[error("`AWS_CA_BUNDLE` names a file without readable certificates")]
     Authorities,
+    /// TLS itself.
+    #[error("TLS cannot be set up: {0}")]
+    Tls(String),
 }
 
 /// The variables of the environment.
@@ -118,7 +120,6 @@ impl Settings {
         if let Some(region) = from_file("region") {
             builder = builder.with_region(region);
         }
-        let mut endpoint = from_file("endpoint_url").cloned();
         if !has_key
             && !has_role
             && let (Some(id), Some(secret)) = (
@@ -134,20 +135,31 @@ impl Settings {
             }
         }
         for (name, value) in &self.0 {
-            let key = name.to_ascii_lowercase().parse::<AmazonS3ConfigKey>();
+            let Some(key) = key_of(name).filter(|_| !value.is_empty()) else {
+                continue;
+            };
             match key {
-                Ok(AmazonS3ConfigKey::Bucket | AmazonS3ConfigKey::ConditionalPut) | Err(_) => {}
-                Ok(_) if value.is_empty() || name.contains("ENDPOINT_URL") => {}
-                Ok(key) => builder = builder.with_config(key, value),
+                // Set below.
+                AmazonS3ConfigKey::Bucket
+                | AmazonS3ConfigKey::ConditionalPut
+                | AmazonS3ConfigKey::DisableBulkDelete
+                | AmazonS3ConfigKey::Endpoint
+                | AmazonS3ConfigKey::S3Endpoint => {}
+                // A token belongs to the key beside it, and never to that of a file.
+                AmazonS3ConfigKey::Token if !has_key => {}
+                AmazonS3ConfigKey::StsEndpoint => {
+                    is_endpoint(name, value)?;
+                    builder = builder.with_config(key, value);
+                }
+                key => builder = builder.with_config(key, value),
             }
         }
-        for name in ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"] {
-            if let Some(value) = self.get(name) {
-                endpoint = Some(value.to_owned());
-            }
+        let mut endpoint = from_file("endpoint_url").map(|value| ("endpoint_url", value.as_str()));
+        for name in ["AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"] {
+            endpoint = self.get(name).map(|value| (name, value)).or(endpoint);
         }
-        if let Some(endpoint) = endpoint {
-            let is_plain = is_endpoint(&endpoint)?;
+        if let Some((name, endpoint)) = endpoint {
+            let is_plain = is_endpoint(name, endpoint)?;
             builder = builder.with_endpoint(endpoint).with_allow_http(is_plain);
         }
         Ok(builder
@@ -156,6 +168,59 @@ impl Settings {
             // Objects are removed one by one, in the order that keeps a step whole or gone; not every store has the other request.
             .with_config(AmazonS3ConfigKey::DisableBulkDelete, "true"))
     }
+
+    /// Which variable a client that cannot be built is refused for; `builds` tries one.
+    pub(super) fn refused(
+        &self,
+        bucket: &str,
+        builds: &dyn Fn(AmazonS3Builder) -> bool,
+    ) -> BadSettings {
+        let names: Vec<&String> = self
+            .0
+            .keys()
+            .filter(|name| key_of(name).is_some())
+            .collect();
+        let is_good = |keep: &dyn Fn(&str) -> bool| {
+            let some: Self = (self.0.iter())
+                .filter(|(name, _)| keep(name))
+                .map(|(name, value)| (name.clone(), value.clone()))
+                .collect();
+            some.builder(bucket).ok().map(builds)
+        };
+        // One that is wrong alone, or one without which the others are right.
+        let found = names
+            .iter()
+            .find(|name| is_good(&|one| one == name.as_str()) == Some(false))
+            .or_else(|| {
+                let mut names = names.iter();
+                names.find(|name| is_good(&|one| one != name.as_str()) == Some(true))
+            });
+        match found {
+            Some(name) => BadSettings::Value((*name).clone()),
+            None => {
+                let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+                BadSettings::Contradiction(names.join(", "))
+            }
+        }
+    }
+
+    /// Hosts and ports of services that give credentials, where the environment names them.
+    pub(super) fn metadata(&self) -> Vec<String> {
+        let names = [
+            "AWS_METADATA_ENDPOINT",
+            "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+        ];
+        let uris = names.iter().filter_map(|name| self.get(name));
+        let uris = uris.filter_map(|uri| uri.parse::<http::Uri>().ok());
+        uris.filter_map(|uri| Some(uri.authority()?.as_str().to_owned()))
+            .collect()
+    }
+}
+
+/// What a variable sets.
+fn key_of(name: &str) -> Option<AmazonS3ConfigKey> {
+    let name = name.strip_prefix("AWS_")?.to_ascii_lowercase();
+    format!("aws_{name}").parse().ok()
 }
 
 impl FromIterator<(String, String)> for Settings {
@@ -164,24 +229,22 @@ impl FromIterator<(String, String)> for Settings {
     }
 }
 
-/// Whether an endpoint is plain HTTP.
-fn is_endpoint(text: &str) -> Result<bool, BadSettings> {
-    let uri: http::Uri = text.parse().map_err(|_| BadSettings::Endpoint)?;
+/// Whether the endpoint that a setting names is plain HTTP.
+fn is_endpoint(name: &str, text: &str) -> Result<bool, BadSettings> {
+    let bad = || BadSettings::Endpoint(name.to_owned());
+    let uri: http::Uri = text.parse().map_err(|_| bad())?;
     let authority = uri.authority().map(http::uri::Authority::as_str);
     match (uri.scheme_str(), authority) {
         (Some(scheme @ ("http" | "https")), Some(host)) if !host.contains('@') => {
             Ok(scheme == "http")
         }
-        _ => Err(BadSettings::Endpoint),
+        _ => Err(bad()),
     }
 }
 
 /// A file of settings; one that is missing or unreadable says nothing.
 fn read(path: &Path) -> Option<String> {
-    let file = fs::File::open(path).ok()?;
-    if !file.metadata().ok()?.is_file() {
-        return None;
-    }
+    let file = crate::formats::open_regular(path).ok()?;
     let mut text = String::new();
     file.take(MAX_FILE_BYTES).read_to_string(&mut text).ok()?;
     Some(text)
@@ -218,6 +281,8 @@ fn section(text: &str, name: &str) -> Option<BTreeMap<String, String>> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     const FILE: &str = "# made by hand\n[default]\naws_access_key_id = ONE\naws_secret_access_key=two\n\
@@ -292,22 +357,61 @@ mod tests {
 
     #[test]
     fn bad_settings_are_named_without_their_values() {
-        let cases = [
-            (
-                "AWS_ENDPOINT_URL",
-                "https://user:geheim@host",
-                BadSettings::Endpoint,
-            ),
-            ("AWS_ENDPOINT_URL", "host:9000", BadSettings::Endpoint),
-            ("AWS_ENDPOINT_URL_S3", "ftp://host", BadSettings::Endpoint),
-            ("AWS_ACCESS_KEY_ID", "geheim", BadSettings::Half),
-        ];
-        for (name, value, wanted) in cases {
+        for (name, value) in [
+            ("AWS_ENDPOINT_URL", "https://user:geheim@host"),
+            ("AWS_ENDPOINT_URL", "host:9000"),
+            ("AWS_ENDPOINT", "https://user:geheim@host"),
+            ("AWS_ENDPOINT_URL_S3", "ftp://host"),
+            ("AWS_ENDPOINT_URL_STS", "https://user:geheim@host"),
+        ] {
             let found = settings(&[(name, value)]).builder("abc").unwrap_err();
-            assert_eq!(found, wanted, "{name}");
+            assert_eq!(found, BadSettings::Endpoint(name.to_owned()), "{value}");
+            assert!(found.to_string().contains(&format!("`{name}`")), "{found}");
             assert!(!found.to_string().contains("geheim"), "{found}");
         }
+        let half = settings(&[("AWS_ACCESS_KEY_ID", "geheim")]).builder("abc");
+        assert_eq!(half.unwrap_err(), BadSettings::Half);
         let all = settings(&[("AWS_SECRET_ACCESS_KEY", "geheim")]);
         assert!(!format!("{all:?}").contains("geheim"));
+    }
+
+    #[test]
+    fn token_belongs_to_the_key_beside_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("credentials");
+        fs::write(&path, FILE).unwrap();
+        let file = ("AWS_SHARED_CREDENTIALS_FILE", path.to_str().unwrap());
+        let token = ("AWS_SESSION_TOKEN", "stale");
+        let of_file = settings(&[file, token]).builder("abc").unwrap();
+        assert_eq!(
+            value(&of_file, AmazonS3ConfigKey::AccessKeyId).as_deref(),
+            Some("ONE")
+        );
+        assert_eq!(value(&of_file, AmazonS3ConfigKey::Token), None);
+        let key = [("AWS_ACCESS_KEY_ID", "ENV"), ("AWS_SECRET_ACCESS_KEY", "s")];
+        let of_environment = settings(&[file, token, key[0], key[1]])
+            .builder("abc")
+            .unwrap();
+        assert_eq!(
+            value(&of_environment, AmazonS3ConfigKey::Token).as_deref(),
+            Some("stale")
+        );
+    }
+
+    #[test]
+    fn every_endpoint_is_used() {
+        for (name, key) in [
+            ("AWS_ENDPOINT", AmazonS3ConfigKey::Endpoint),
+            ("AWS_ENDPOINT_URL", AmazonS3ConfigKey::Endpoint),
+            ("AWS_ENDPOINT_URL_S3", AmazonS3ConfigKey::Endpoint),
+            ("AWS_ENDPOINT_URL_STS", AmazonS3ConfigKey::StsEndpoint),
+        ] {
+            let builder = settings(&[(name, "https://host")]).builder("abc").unwrap();
+            assert_eq!(
+                value(&builder, key).as_deref(),
+                Some("https://host"),
+                "{name}"
+            );
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! Objects on a server that fails on purpose.
 
+mod answers;
+
 use std::{io, sync::Arc, time::Duration};
 
 use trainyard_core::checkpoint::{
@@ -38,15 +40,25 @@ fn settings(server: &Server) -> Settings {
     owned.into_iter().collect()
 }
 
+/// Long enough that a stall of this machine never sends a request again, which would move the faults that are planned by number.
 fn patience() -> Patience {
     Patience {
         tries: 4,
-        connect: Duration::from_secs(5),
-        each: Duration::from_millis(500),
-        all: Duration::from_secs(10),
+        connect: Duration::from_secs(30),
+        each: Duration::from_secs(30),
+        all: Duration::from_mins(2),
         first_pause: Duration::from_micros(100),
         longest_pause: Duration::from_millis(1),
     }
+}
+
+/// For a fault: only an answer that never comes is waited for in vain.
+fn patience_for(fault: Fault) -> Patience {
+    let each = match fault {
+        Fault::DoneButSlow => Duration::from_secs(1),
+        _ => patience().each,
+    };
+    Patience { each, ..patience() }
 }
 
 fn address() -> Address {
@@ -54,7 +66,11 @@ fn address() -> Address {
 }
 
 fn objects(server: &Server) -> Objects {
-    Objects::connect(&address(), &settings(server), patience(), PART).unwrap()
+    patient(server, patience())
+}
+
+fn patient(server: &Server, patience: Patience) -> Objects {
+    Objects::connect(&address(), &settings(server), patience, PART).unwrap()
 }
 
 fn publish(objects: &Objects, name: &str, body: &[u8], token: u64) -> io::Result<()> {
@@ -190,9 +206,7 @@ fn replaced_object_is_an_error_and_never_a_mix() {
 #[test]
 fn faults_pass_within_the_bound_and_not_beyond() {
     let server = Server::start();
-    let objects = objects(&server);
     server.put("runs/one/x.json", b"text");
-    let read = || read_small(&objects, "x.json", 100);
     for fault in [
         Fault::Status(500),
         Fault::Status(503),
@@ -203,6 +217,8 @@ fn faults_pass_within_the_bound_and_not_beyond() {
         Fault::DoneButBusy,
         Fault::Truncated,
     ] {
+        let objects = patient(&server, patience_for(fault));
+        let read = || read_small(&objects, "x.json", 100);
         server.plan(&[(0, fault), (1, fault), (2, fault)]);
         assert_eq!(read().unwrap(), b"text", "{fault:?}");
         assert_eq!(server.requests(), 4, "{fault:?}");
@@ -212,7 +228,7 @@ fn faults_pass_within_the_bound_and_not_beyond() {
     }
     // What cannot pass is not repeated.
     server.plan(&[(0, Fault::Status(403))]);
-    let error = read().unwrap_err();
+    let error = read_small(&objects(&server), "x.json", 100).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
     assert_eq!(
         error.to_string(),
@@ -310,12 +326,19 @@ fn only_uploads_that_are_left_are_ended() {
 fn misuse_is_an_error() {
     let server = Server::start();
     let objects = objects(&server);
+    assert!(objects.create("a.bin").is_err(), "a final name");
     let file = objects.create("a.bin.tmp-0000000000000001").unwrap();
     assert!(objects.create("a.bin.tmp-0000000000000001").is_err());
     file.reserve(20_000).unwrap();
     assert!(file.write_at(19_000, &[0; 2_000]).is_err());
     file.write_at(0, &[0; 100]).unwrap();
     assert!(file.sync().is_err(), "most parts are missing");
+    let replaced = objects.rename("a.bin.tmp-0000000000000001", "b.bin");
+    assert_eq!(
+        replaced.unwrap_err().to_string(),
+        "a file of 20000 bytes is sent in parts and cannot replace another"
+    );
+    assert_eq!(server.keys(), Vec::<String>::new());
     assert!(
         objects
             .publish("a.bin.tmp-0000000000000001", "b.bin")
@@ -349,8 +372,12 @@ fn wanted() -> Wanted {
 
 /// Opens the store and takes the record of an attempt.
 fn begin(server: &Server, attempt: u32) -> Result<Session, StoreError> {
+    begin_patient(server, attempt, patience())
+}
+
+fn begin_patient(server: &Server, attempt: u32, patience: Patience) -> Result<Session, StoreError> {
     let seed = u64::from(attempt) << 8;
-    let storage = Arc::new(objects(server));
+    let storage = Arc::new(patient(server, patience));
     let store = Arc::new(Store::create(
         storage,
         ManualClock::start(),
@@ -413,10 +440,10 @@ fn save(session: &Session, step: u64) -> Result<(), SaveError> {
 }
 
 /// An attempt that saves three steps, the last of which replaces the first; the newest that was acknowledged, and whether all were.
-fn story(server: &Server, attempt: u32) -> (u64, Result<(), String>) {
+fn story(server: &Server, patience: Patience) -> (u64, Result<(), String>) {
     let mut newest = 0;
     let mut run = || {
-        let session = begin(server, attempt).map_err(|error| error.to_string())?;
+        let session = begin_patient(server, 1, patience).map_err(|error| error.to_string())?;
         for step in 1..=3 {
             save(&session, step).map_err(|error| error.to_string())?;
             newest = step;
@@ -508,7 +535,7 @@ fn requests_of_a_save_may_fail_once() {
         Fault::DoneButSlow,
     ];
     let server = Server::start();
-    let (newest, ended) = story(&server, 1);
+    let (newest, ended) = story(&server, patience());
     assert_eq!((newest, ended), (3, Ok(())));
     let requests = server.requests();
     check(&server, newest, "no fault");
@@ -519,7 +546,7 @@ fn requests_of_a_save_may_fail_once() {
         server.page(2 + place % 5);
         server.plan(&[(number, fault)]);
         let context = format!("{fault:?} at request {number}");
-        let (newest, ended) = story(&server, 1);
+        let (newest, ended) = story(&server, patience_for(fault));
         assert_eq!((newest, ended), (3, Ok(())), "{context}");
         check(&server, newest, &context);
     }
@@ -528,12 +555,12 @@ fn requests_of_a_save_may_fail_once() {
 #[test]
 fn killed_at_a_request_nothing_is_lost() {
     let server = Server::start();
-    story(&server, 1).1.unwrap();
+    story(&server, patience()).1.unwrap();
     let requests = server.requests();
     for number in places(requests, 1) {
         let server = Server::start();
         server.plan(&[(number, Fault::Gone)]);
-        let (newest, ended) = story(&server, 1);
+        let (newest, ended) = story(&server, patience());
         let context = format!("killed at request {number}: {ended:?}");
         check(&server, newest, &context);
     }

@@ -43,6 +43,6 @@ pub(super) fn config(settings: &Settings) -> Result<ClientConfig, BadSettings> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let versions = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .map_err(|_| BadSettings::Refused)?;
+        .map_err(|error| BadSettings::Tls(error.to_string()))?;
     Ok(versions.with_root_certificates(roots).with_no_client_auth())
 }

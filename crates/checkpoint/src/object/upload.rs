@@ -35,8 +35,6 @@ pub(super) struct Upload {
     state: Mutex<State>,
     /// Held while an upload is begun, so that there is one.
     begin: Mutex<()>,
-    /// Whether the name is the final one: then a sync publishes.
-    is_final: bool,
 }
 
 #[derive(Debug, Default)]
@@ -65,13 +63,12 @@ fn part_bytes(size: u64, smallest: u64) -> u64 {
 }
 
 impl Upload {
-    pub(super) fn new(client: &Arc<Client>, key: Path, is_final: bool) -> Arc<Self> {
+    pub(super) fn new(client: &Arc<Client>, key: Path) -> Arc<Self> {
         Arc::new(Self {
             client: Arc::clone(client),
             key,
             state: Mutex::default(),
             begin: Mutex::default(),
-            is_final,
         })
     }
 
@@ -157,7 +154,8 @@ impl Upload {
     /// Makes what was written appear under its name; fails with `AlreadyExists` where that name is taken.
     pub(super) fn publish(&self) -> io::Result<()> {
         if self.parted().is_none() {
-            return self.put(PutMode::Create);
+            let body = Bytes::copy_from_slice(&self.state().small);
+            return self.client.put(&self.key, body, PutMode::Create);
         }
         let (id, document) = {
             let state = self.state();
@@ -167,15 +165,16 @@ impl Upload {
         self.client.complete(&self.key, &id, document)
     }
 
-    /// Sends a small file under a name, and replaces what had it.
+    /// Sends a small file under a name, and replaces what had it. A large one is in the parts of an upload, which has one name only.
     pub(super) fn replace(&self, key: &Path) -> io::Result<()> {
+        if let Some(size) = self.parted() {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("a file of {size} bytes is sent in parts and cannot replace another"),
+            ));
+        }
         let body = Bytes::copy_from_slice(&self.state().small);
         self.client.put(key, body, PutMode::Overwrite)
-    }
-
-    fn put(&self, mode: PutMode) -> io::Result<()> {
-        let body = Bytes::copy_from_slice(&self.state().small);
-        self.client.put(&self.key, body, mode)
     }
 
     /// Ends an upload that is not to be published.
@@ -190,10 +189,6 @@ impl Upload {
     }
 }
 
-fn put(text: &mut String, part: &str) {
-    text.push_str(part);
-}
-
 /// The list of parts that ends an upload.
 fn parts_document(parts: &BTreeMap<u64, String>) -> String {
     let mut text = String::from("<CompleteMultipartUpload>");
@@ -202,13 +197,9 @@ fn parts_document(parts: &BTreeMap<u64, String>) -> String {
             .replace('&', "&amp;")
             .replace('<', "&lt;")
             .replace('"', "&quot;");
-        put(
-            &mut text,
-            &format!(
-                "<Part><PartNumber>{}</PartNumber><ETag>{etag}</ETag></Part>",
-                part + 1
-            ),
-        );
+        let number = (part + 1).to_string();
+        text.extend(["<Part><PartNumber>", number.as_str(), "</PartNumber>"]);
+        text.extend(["<ETag>", etag.as_str(), "</ETag></Part>"]);
     }
     text.push_str("</CompleteMultipartUpload>");
     text
@@ -268,11 +259,7 @@ impl Output for ObjectOutput {
                 ));
             }
         }
-        if upload.is_final {
-            upload.publish()
-        } else {
-            Ok(())
-        }
+        Ok(())
     }
 }
 

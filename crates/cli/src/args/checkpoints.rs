@@ -8,7 +8,8 @@ use super::Format;
 
 /// List, show, verify, prune, compare and convert checkpoints
 ///
-/// Reads the folder, or the prefix of a bucket (`s3://bucket/prefix`), that a training program saves into. Works while the program runs, and without a cluster.
+/// Reads the folder that a training program saves into; `ls`, `show`, `verify` and `prune` also read the prefix of a bucket
+/// (`s3://bucket/prefix`). Works while the program runs, and without a cluster.
 ///
 /// Exit code 0: done. 1: a checkpoint is not complete or not intact, differs from another, or could not be removed. 2: the command could
 /// not run.
@@ -144,7 +145,8 @@ pub(crate) struct CheckpointsDiff {
 /// `torch.distributed.checkpoint` (`dcp`) and folders of checkpoints (`trainyard`). The format of SRC is recognised. No pickle is
 /// executed.
 ///
-/// DST gets its name when everything is written and was read back. It must not exist, unless `--force` is set.
+/// DST gets its name when everything is written and was read back. It must not exist, unless `--force` is set. `--force` refuses a folder
+/// with files that are not part of the checkpoint, and a folder of checkpoints with more than one step.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct CheckpointsConvert {
     /// File or folder to read
@@ -169,7 +171,7 @@ pub(crate) struct CheckpointsConvert {
     /// Most bytes of tensors in a shard, with `--to hf`: a number with `KB`, `MB`, `GB`, `KiB`, `MiB` or `GiB`
     #[arg(long, value_name = "SIZE", default_value = "5GB", value_parser = size)]
     pub(crate) max_shard_size: u64,
-    /// Replace DST where it is a checkpoint
+    /// Replace DST where it is one checkpoint and nothing else
     #[arg(long)]
     pub(crate) force: bool,
     /// Output format

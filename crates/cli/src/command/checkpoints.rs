@@ -66,6 +66,18 @@ fn open_store(root: &Path) -> Result<Store, Failure> {
     Ok(store)
 }
 
+/// Fails for the address of a bucket, which `diff` and `convert` do not read.
+fn refuse_address(command: &str, place: &Path) -> Result<(), Failure> {
+    match open::scheme(place) {
+        Some(scheme) => Err(Failure::new(format!(
+            "`checkpoints {command}` does not support `{scheme}://` addresses: `{}`",
+            place.display()
+        ))
+        .hint("copy the checkpoint to a folder first")),
+        None => Ok(()),
+    }
+}
+
 fn look(root: &Path) -> Result<Opened, Failure> {
     let store = open_store(root)?;
     let view = store
@@ -304,7 +316,7 @@ fn prune(args: &CheckpointsPrune, printer: &mut Printer) -> Result<Exit, Failure
             "dryRun": args.dry_run,
             "removed": removed.collect::<Vec<_>>(),
             "kept": kept.collect::<Vec<_>>(),
-            "uploads": pruned.uploads,
+            "abortedUploads": pruned.uploads,
             "failures": pruned.failures,
         }))?;
     } else {
@@ -331,8 +343,8 @@ fn prune(args: &CheckpointsPrune, printer: &mut Printer) -> Result<Exit, Failure
         let count = words::counted(pruned.removed.len() as u64, "folder");
         let mut summary = format!("{verb} {count}, kept {}", pruned.kept.len());
         if pruned.uploads > 0 {
-            let uploads = words::counted(pruned.uploads, "unfinished upload");
-            put(&mut summary, &format!(", ended {uploads}"));
+            let uploads = words::counted(pruned.uploads, "incomplete upload");
+            put(&mut summary, &format!(", aborted {uploads}"));
         }
         printer.summary(&summary);
     }

@@ -416,3 +416,47 @@ fn converted_through_all_formats() {
     assert_eq!(size.code, Some(2));
     assert!(!store.call.folder().join("x").exists());
 }
+
+#[test]
+fn addresses_that_cannot_be_compared_or_converted() {
+    let store = Fixture::new(&[10]);
+    let address = "s3://my-bucket/run1";
+    for (command, words) in [
+        ("diff", vec!["diff", "root", address]),
+        ("diff", vec!["diff", "--root", address, "10", "20"]),
+        ("convert", vec!["convert", address, "x", "--to", "dcp"]),
+        ("convert", vec!["convert", "root", address, "--to", "dcp"]),
+    ] {
+        let outcome = store.run(&words);
+        assert_eq!(outcome.code, Some(2), "{outcome:?}");
+        let wanted =
+            format!("`checkpoints {command}` does not support `s3://` addresses: `{address}`");
+        assert!(outcome.stderr.contains(&wanted), "{outcome:?}");
+    }
+    assert!(!store.call.folder().join("s3:").exists());
+}
+
+#[test]
+fn pruned_uploads_have_a_name() {
+    let store = Fixture::new(&[10]);
+    let pruned = store.json(&["prune", "root"], 0);
+    assert_eq!(pruned["abortedUploads"], 0);
+    assert_eq!(pruned["uploads"], Value::Null);
+}
+
+#[test]
+fn force_deletes_no_other_files() {
+    let store = Fixture::new(&[10, 20]);
+    let source = store.run(&["convert", "root", "hf", "--to", "hf"]);
+    assert_eq!(source.code, Some(0), "{source:?}");
+    store.json(&["convert", "root", "one", "--to", "safetensors"], 0);
+    let config = store.call.folder().join("hf/config.json");
+    fs::write(&config, "{}").unwrap();
+    for (target, wanted) in [("hf", "(first: `config.json`)"), ("root", "it has 2 steps")] {
+        let words = ["convert", "one", target, "--to", "dcp", "--force"];
+        let outcome = store.run(&words);
+        assert_eq!(outcome.code, Some(2), "{outcome:?}");
+        assert!(outcome.stderr.contains(wanted), "{outcome:?}");
+    }
+    assert!(config.exists() && store.folder(10).join("COMMIT.json").exists());
+}

@@ -1,11 +1,19 @@
 //! Where the result goes: a name beside it until everything is written and verified.
 
+mod replaced;
+
 use std::{
     fs::{self, File},
+    io,
     path::{Path, PathBuf},
 };
 
-use super::super::{FormatError, open::format};
+use rustix::{
+    fs::{CWD, RenameFlags},
+    io::Errno,
+};
+
+use super::super::FormatError;
 use crate::{Files, Storage as _, token};
 
 /// A destination and the name that it has until it is finished.
@@ -16,10 +24,13 @@ pub(super) struct Place {
     temporary: PathBuf,
     /// What a replaced checkpoint is called for a moment.
     old: PathBuf,
+    /// Whether there was a checkpoint that may be replaced. One that appears later is never replaced.
+    replaces: bool,
 }
 
 impl Place {
-    /// Checks that the destination may be written. With `force` a checkpoint of any known format, or an empty folder, is replaced.
+    /// Checks that the destination may be written. With `force` a checkpoint of any known format and nothing else, or an empty folder,
+    /// is replaced.
     pub(super) fn new(source: &Path, destination: &Path, force: bool) -> Result<Self, FormatError> {
         let shown = destination.display().to_string();
         let bad = |why: &str| FormatError::new(shown.clone(), why);
@@ -35,7 +46,8 @@ impl Place {
             |path: &Path| fs::canonicalize(path).map_err(|error| FormatError::io(path, &error));
         let folder = real(folder)?;
         let destination = folder.join(name);
-        if fs::symlink_metadata(&destination).is_ok() {
+        let replaces = fs::symlink_metadata(&destination).is_ok();
+        if replaces {
             if !force {
                 return Err(bad("it exists already; `--force` replaces it"));
             }
@@ -43,19 +55,7 @@ impl Place {
             if from.starts_with(&to) || to.starts_with(&from) {
                 return Err(bad("it is the source, or one of them is inside the other"));
             }
-            let is_empty = fs::read_dir(&destination).is_ok_and(|mut list| list.next().is_none());
-            let is_checkpoint = match format(&destination) {
-                // Any file would count as one.
-                Ok(super::super::Format::Safetensors) => {
-                    super::super::safetensors::open(&destination).is_ok()
-                }
-                found => found.is_ok(),
-            };
-            if !is_empty && !is_checkpoint {
-                return Err(bad(
-                    "it is not a checkpoint of a known format, so it is not replaced",
-                ));
-            }
+            replaced::check(&destination).map_err(|why| bad(&why))?;
         }
         let token = token::random().map_err(|error| FormatError::io(&destination, &error))?;
         Ok(Self {
@@ -63,6 +63,7 @@ impl Place {
             old: folder.join(format!(".{name}.old-{token}")),
             destination,
             folder,
+            replaces,
         })
     }
 
@@ -84,18 +85,25 @@ impl Place {
         }
     }
 
-    /// Gives the result its name.
+    /// Gives the result its name. What has this name is replaced only if it was there at the beginning, and is still a checkpoint.
     pub(super) fn publish(&self) -> Result<(), FormatError> {
-        let cannot = |error: std::io::Error| FormatError::io(&self.destination, &error);
-        let had_one = fs::symlink_metadata(&self.destination).is_ok();
+        let cannot = |error: io::Error| match error.kind() {
+            io::ErrorKind::AlreadyExists => FormatError::new(
+                self.destination.display().to_string(),
+                "it was created during the conversion, so it is not replaced",
+            ),
+            _ => FormatError::io(&self.destination, &error),
+        };
+        let had_one = self.replaces && fs::symlink_metadata(&self.destination).is_ok();
         if had_one {
-            fs::rename(&self.destination, &self.old).map_err(cannot)?;
+            replaced::check(&self.destination)
+                .map_err(|why| FormatError::new(self.destination.display().to_string(), why))?;
+            rename_free(&self.destination, &self.old).map_err(cannot)?;
         }
-        if let Err(error) = fs::rename(&self.temporary, &self.destination) {
+        if let Err(error) = rename_free(&self.temporary, &self.destination) {
             if had_one {
-                drop(fs::rename(&self.old, &self.destination));
+                drop(rename_free(&self.old, &self.destination));
             }
-            self.remove();
             return Err(cannot(error));
         }
         sync(&self.folder)?;
@@ -111,12 +119,33 @@ impl Place {
     }
 }
 
+/// Renames to a name that must be free; `AlreadyExists` where it is not.
+fn rename_free(from: &Path, to: &Path) -> io::Result<()> {
+    match rustix::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        // A file system without it.
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => rename_checked(from, to),
+        other => Ok(other?),
+    }
+}
+
+/// The same on a file system that cannot rename exclusively. A file is linked, which is exclusive. A folder cannot be; the
+/// kernel refuses to rename it onto a file or onto a folder with entries.
+fn rename_checked(from: &Path, to: &Path) -> io::Result<()> {
+    if fs::symlink_metadata(to).is_ok() {
+        return Err(io::ErrorKind::AlreadyExists.into());
+    }
+    if fs::symlink_metadata(from)?.is_file() && fs::hard_link(from, to).is_ok() {
+        return fs::remove_file(from);
+    }
+    fs::rename(from, to)
+}
+
 /// Makes a file or the entries of a folder durable.
 pub(super) fn sync(path: &Path) -> Result<(), FormatError> {
     let synced = File::open(path).and_then(|file| file.sync_all());
     match synced {
         // Some file systems have no sync of folders.
-        Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
         other => other.map_err(|error| FormatError::io(path, &error)),
     }
 }

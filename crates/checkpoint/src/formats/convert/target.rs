@@ -143,11 +143,16 @@ pub(super) fn dcp(
     let mut items = Vec::new();
     let mut paths: BTreeMap<String, Vec<Key>> = BTreeMap::new();
     let mut known = BTreeSet::new();
-    for (path, node) in contents.state.iter().flat_map(tree::leaves) {
+    let leaves = contents.state.as_ref().map(tree::leaves);
+    let leaves = leaves.unwrap_or_default();
+    let mut misplaced = Vec::new();
+    for (path, node) in leaves.found {
         let name = tree::joined(&path);
         if let Some(tensor) = tree::tensor_name(&node) {
             if tensor == name {
                 paths.insert(name, path);
+            } else {
+                misplaced.push(format!("`{tensor}` at `{name}`"));
             }
             continue;
         }
@@ -171,6 +176,19 @@ pub(super) fn dcp(
             start,
             length: out.at - start,
         });
+    }
+    if let Some(first) = misplaced.first() {
+        left_out.push(format!(
+            "the places of {} tensors in the nested state (first: {first}): DCP names a tensor by its place",
+            misplaced.len()
+        ));
+    }
+    if let Some(first) = leaves.too_deep.first() {
+        left_out.push(format!(
+            "{} values that are nested deeper than {MAX_DEPTH} levels (first: `{}`)",
+            leaves.too_deep.len(),
+            tree::joined(first)
+        ));
     }
     let others = contents.other_state.len();
     if others > 0 {

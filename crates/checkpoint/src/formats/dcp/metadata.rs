@@ -47,6 +47,9 @@ pub struct Metadata {
     pub paths: BTreeMap<String, Vec<Key>>,
 }
 
+/// The most bytes of the name of a file; a limit of file systems.
+const MAX_FILE_NAME: usize = 255;
+
 struct Look<'a> {
     pickle: &'a Pickle,
     budget: u64,
@@ -95,7 +98,7 @@ fn field(fields: &Fields<'_>, name: &str) -> Result<Id, String> {
 
 impl<'a> Look<'a> {
     fn step(&mut self) -> Result<(), String> {
-        Pickle::walk(&mut self.budget)
+        Pickle::walk(&mut self.budget, 0)
     }
 
     fn dict(&mut self, id: Id) -> Result<&'a [(Id, Id)], String> {
@@ -125,20 +128,23 @@ impl<'a> Look<'a> {
         Ok(fields)
     }
 
-    fn text(&mut self, id: Id) -> Result<&'a str, String> {
-        self.step()?;
-        match self.pickle.get(id) {
-            Value::Text(text) => Ok(text),
-            _ => Err("a text is missing".into()),
+    /// A copy of a text of at most `limit` bytes.
+    fn text(&mut self, id: Id, limit: usize) -> Result<String, String> {
+        let Value::Text(text) = self.pickle.get(id) else {
+            return Err("a text is missing".into());
+        };
+        if text.is_empty() || text.len() > limit {
+            return Err(format!(
+                "a name has {} bytes; expected 1 to {limit}",
+                text.len()
+            ));
         }
+        Pickle::walk(&mut self.budget, text.len())?;
+        Ok(text.clone())
     }
 
     fn name(&mut self, id: Id) -> Result<String, String> {
-        let text = self.text(id)?;
-        if text.is_empty() || text.len() > MAX_NAME {
-            return Err("a name is empty or too long".into());
-        }
-        Ok(text.to_owned())
+        self.text(id, MAX_NAME)
     }
 
     fn tensor(&mut self, id: Id) -> Result<Tensor, String> {
@@ -206,7 +212,7 @@ impl<'a> Look<'a> {
         Ok(Item {
             name: self.name(field(&index, "fqn")?)?,
             offsets,
-            file: self.text(field(&info, "relative_path")?)?.to_owned(),
+            file: self.text(field(&info, "relative_path")?, MAX_FILE_NAME)?,
             start: count(self.pickle, field(&info, "offset")?)?,
             length: count(self.pickle, field(&info, "length")?)?,
         })
@@ -225,7 +231,7 @@ impl<'a> Look<'a> {
             for part in parts {
                 self.step()?;
                 keys.push(match self.pickle.get(*part) {
-                    Value::Text(text) => Key::Name(text.clone()),
+                    Value::Text(_) => Key::Name(self.name(*part)?),
                     Value::Int(_) => Key::Place(count(self.pickle, *part)?),
                     _ => return Err("a path has something else than names and numbers".into()),
                 });

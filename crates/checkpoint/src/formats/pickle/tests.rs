@@ -71,7 +71,7 @@ fn truncated() {
 
 #[test]
 fn refused() {
-    let cases: [(&[u8], &str); 14] = [
+    let cases: [(&[u8], &str); 15] = [
         (
             b"\x80\x04cos\nsystem\n.",
             "the pickle names `os.system`, which is not one of the classes of a checkpoint",
@@ -104,6 +104,10 @@ fn refused() {
             "value 4294967295 of the memo is set out of order",
         ),
         (
+            b"\x80\x04Nq\x01.",
+            "value 1 of the memo is set out of order",
+        ),
+        (
             b"\x80\x04K\x01)R.",
             "something is called that is not a class",
         ),
@@ -128,5 +132,29 @@ fn cycles_and_bombs() {
     }
     bomb.push(b'.');
     let why = tree::node(&Pickle::read(&bomb).unwrap()).unwrap_err();
-    assert_eq!(why, "the pickle expands to many more values than it has");
+    assert_eq!(why, "the pickle expands to many times its size");
+}
+
+/// A long text, or long bytes, that a short pickle uses many times is not copied as often.
+#[test]
+fn recalled_texts_are_counted() {
+    let long = [b'x'; 1_000];
+    for (kind, times) in [(b'X', 3_u32), (b'X', 100), (b'B', 3), (b'B', 100)] {
+        let mut bytes = b"\x80\x04](".to_vec();
+        bytes.push(kind);
+        bytes.extend(1_000_u32.to_le_bytes());
+        bytes.extend(long);
+        bytes.push(0x94);
+        for _ in 1..times {
+            bytes.extend(b"h\0");
+        }
+        bytes.extend(b"e.");
+        let found = tree::node(&Pickle::read(&bytes).unwrap());
+        if times == 3 {
+            assert_eq!(found.unwrap().as_array().map(Vec::len), Some(3));
+        } else {
+            let why = found.unwrap_err();
+            assert_eq!(why, "the pickle expands to many times its size");
+        }
+    }
 }

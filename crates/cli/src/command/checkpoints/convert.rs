@@ -9,7 +9,7 @@ use trainyard_checkpoint_engine::formats::{
     open,
 };
 
-use super::{diff::cannot, work::with_progress};
+use super::{diff::cannot, refuse_address, work::with_progress};
 use crate::{
     args::{CheckpointsConvert, ConvertTo, Format},
     failure::{Exit, Failure},
@@ -25,6 +25,9 @@ pub(super) fn run(args: &CheckpointsConvert, printer: &mut Printer) -> Result<Ex
         ConvertTo::Dcp => formats::Format::Dcp,
         ConvertTo::Trainyard => formats::Format::Trainyard,
     };
+    for place in [&args.source, &args.destination] {
+        refuse_address("convert", place)?;
+    }
     let found = open::format(&args.source).map_err(|error| cannot(&error))?;
     let is_ours = found == formats::Format::Trainyard;
     let number = args.step.as_ref().and_then(|step| step.parse::<u64>().ok());

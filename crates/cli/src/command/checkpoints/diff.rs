@@ -10,7 +10,7 @@ use trainyard_checkpoint_engine::formats::{
     open,
 };
 
-use super::{put, work::with_progress};
+use super::{put, refuse_address, work::with_progress};
 use crate::{
     args::{CheckpointsDiff, Format},
     failure::{Exit, Failure},
@@ -32,6 +32,7 @@ pub(super) fn cannot(error: &FormatError) -> Failure {
 /// Compares and prints.
 pub(super) fn run(args: &CheckpointsDiff, printer: &mut Printer) -> Result<Exit, Failure> {
     let open_one = |text: &str| -> Result<Contents, Failure> {
+        refuse_address("diff", args.root.as_deref().unwrap_or(Path::new(text)))?;
         let opened = match &args.root {
             Some(root) => open(root, Some(text)),
             None => open(Path::new(text), None),
