@@ -65,6 +65,8 @@ def main() -> int:
         coordinator_address=f"{environ['COORDINATOR_ADDRESS']}:{environ['COORDINATOR_PORT']}",
         num_processes=int(environ["NUM_PROCESSES"]),
         process_id=int(environ["PROCESS_ID"]),
+        # After a crash of another process this one does not end with SIGTERM, which JAX takes as a notice: it ends by itself.
+        shutdown_timeout_seconds=10,
     )
     rank, world = jax.process_index(), jax.process_count()
     devices = Mesh(np.array(jax.devices()), ("model",))
@@ -94,9 +96,15 @@ def main() -> int:
         jax.block_until_ready(loss)
         time.sleep(STEP_SECONDS)
         checkpointer.step(step, state)  # +
+        if checkpointer.preempted:  # +
+            break  # +
         if rank == 0 and step % 10 == 0:
             print(f"step {step}/{STEPS} loss {float(loss.addressable_data(0))!r}", flush=True)
     checkpointer.close()  # +
+    if checkpointer.preempted:  # +
+        # The exit code of a process that SIGTERM ended: the next attempt resumes from the step that was saved.
+        jax.distributed.shutdown()
+        return 143  # +
 
     places, labels = points(1024, seed=3)
     whole = multihost_utils.process_allgather(state["weights"], tiled=True)

@@ -17,7 +17,7 @@ import lightning
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.plugins.environments import KubeflowEnvironment
-from trainyard_checkpoint.lightning import RandomNumbers, TrainyardCheckpointIO  # +
+from trainyard_checkpoint.lightning import RngState, TrainyardCheckpointIO  # +
 
 STEPS = 200
 EPOCH_BATCHES = 16
@@ -100,7 +100,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         trainer = lightning.Trainer(
             plugins=[checkpoints, KubeflowEnvironment()] if world > 1 else [checkpoints],  # +
-            callbacks=[RandomNumbers(), ModelCheckpoint(folder, every_n_train_steps=15, save_top_k=-1)],  # +
+            callbacks=[RngState(), ModelCheckpoint(folder, every_n_train_steps=15, save_top_k=-1)],  # +
             strategy="ddp" if world > 1 else "auto",
             num_nodes=world,
             devices=1,

@@ -41,10 +41,8 @@ def main() -> int:
     loss_of = torch.nn.BCEWithLogitsLoss()
     checkpointer = Checkpointer(os.environ.get("CHECKPOINT_DIR", "."), every=SAVE_EVERY)  # +
     start = checkpointer.restore(model=model, optimizer=optimizer)  # +
-    if start is not None:
-        print(f"rank {rank} of {world} resumed from step {start}", flush=True)
-    else:
-        print(f"rank {rank} of {world} starts", flush=True)
+    begins = f"resumed from step {start}" if start else "starts"
+    print(f"rank {rank} of {world} {begins}", flush=True)
 
     places, labels = points(4096, seed=2)
     places, labels = places[rank::world], labels[rank::world]

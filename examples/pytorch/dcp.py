@@ -57,9 +57,8 @@ def main() -> int:
         state = {"model": values, "optimizer": moments}
         dcp.load(state, storage_reader=reader, checkpoint_id=str(start))  # +
         set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
-        print(f"rank {rank} of {world} resumed from step {start}", flush=True)
-    else:
-        print(f"rank {rank} of {world} starts", flush=True)
+    begins = f"resumed from step {start}" if start else "starts"
+    print(f"rank {rank} of {world} {begins}", flush=True)
 
     places, labels = points(4096, seed=2)
     places, labels = places[rank::world], labels[rank::world]

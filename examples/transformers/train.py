@@ -9,6 +9,7 @@ Exit code 0 only if the last loss is below the target.
 import os
 import sys
 import tempfile
+import time
 
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, PrinterCallback, Trainer, TrainerCallback, TrainingArguments
@@ -17,6 +18,8 @@ from trainyard_checkpoint.transformers import CheckpointCallback  # +
 STEPS = 120
 NUMBERS = 32
 TARGET_LOSS = 0.2
+# So that there is something to watch, and a moment in which a rank can be killed.
+STEP_SECONDS = 0.01
 
 
 def sequences(count: int) -> list[dict]:
@@ -28,6 +31,9 @@ def sequences(count: int) -> list[dict]:
 
 class Print(TrainerCallback):
     """Losses in full precision: two runs can be compared."""
+
+    def on_step_end(self, args, state, control, **_):
+        time.sleep(STEP_SECONDS)
 
     def on_log(self, args, state, control, logs=None, **_):
         if logs and "loss" in logs and state.is_world_process_zero:

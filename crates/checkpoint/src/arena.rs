@@ -64,7 +64,7 @@ impl Arena {
         self.file.write_all_at(bytes, offset)
     }
 
-    /// Writes the header of a file of a rank to the begin of the arena; where each tensor goes follows from it.
+    /// Writes the header of a file of a rank to the start of the arena; where each tensor goes follows from it.
     ///
     /// Fails where the layout is not one of that rank, or where the file does not fit.
     pub fn lay_out(&self, layout: &Layout, at: &[u32], file: u32) -> io::Result<Place> {

@@ -1,4 +1,4 @@
-//! The begin of an attempt: rank 0 chooses what is restored and publishes the record, other ranks learn both from it.
+//! The start of an attempt: rank 0 chooses what is restored and publishes the record, other ranks learn both from it.
 //!
 //! Choice and record follow from one look at the store. So the record never names a commit that the attempt did not see, and
 //! every rank that reads the record restores the same step.

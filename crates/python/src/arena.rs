@@ -159,7 +159,7 @@ impl Arena {
         self.0.capacity()
     }
 
-    /// Writes the header of a file with this layout to the begin of the arena.
+    /// Writes the header of a file with this layout to the start of the arena.
     fn lay_out(&self, py: Python<'_>, layout: &Layout) -> PyResult<()> {
         py.detach(|| self.0.lay_out(&layout.document, &layout.at, 0))
             .map(|_| ())

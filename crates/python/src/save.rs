@@ -110,14 +110,20 @@ impl Session {
         })
     }
 
-    /// Commits a step that every rank has written. Returns its folder and checksum.
-    fn commit(&self, py: Python<'_>, step: u64, deadline: f64) -> PyResult<(String, String)> {
+    /// Commits a step that every rank has written. Returns its folder and checksum, and why older steps were not removed.
+    fn commit(
+        &self,
+        py: Python<'_>,
+        step: u64,
+        deadline: f64,
+    ) -> PyResult<(String, String, Option<String>)> {
         let session = self.within(seconds(deadline)?);
         let saved = py
             .detach(|| session.commit_parts(step))
             .map_err(|error| of_save(&error))?;
         let commit = saved.commit;
-        Ok((commit.folder.to_string(), commit.crc32c.to_string()))
+        let (folder, crc32c) = (commit.folder.to_string(), commit.crc32c.to_string());
+        Ok((folder, crc32c, saved.not_removed))
     }
 }
 
@@ -133,7 +139,7 @@ impl Session {
     }
 }
 
-/// What a rank hands over: the file image at the begin of an arena, and its small state.
+/// What a rank hands over: the file image at the start of an arena, and its small state.
 fn state(arena: &Arena, layout: &Layout, objects: &str, snapshot: f64) -> PyResult<State> {
     let (data, size) = layout.image();
     let source = Arc::new(arena.0.image(size).map_err(plain)?);

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    io,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -29,6 +30,22 @@ pub(crate) fn seconds(time: f64) -> PyResult<Duration> {
 
 pub(crate) fn step_name(text: &str) -> PyResult<StepName> {
     text.parse().map_err(plain)
+}
+
+/// Why a root could not be opened for reading. Only one that is not there is not found: a program that starts a run on `NotFound` must
+/// not do so because a volume did not answer.
+fn of_open(root: &Path, error: OpenError) -> PyErr {
+    match error {
+        OpenError::Existing(source) => {
+            let text = format!("`{}` cannot be opened: {source}", root.display());
+            if source.kind() == io::ErrorKind::NotFound {
+                NotFound::new_err(text)
+            } else {
+                plain(text)
+            }
+        }
+        other => plain(other),
+    }
 }
 
 /// Why a root could not be opened. What of it is not ours to repair is named with a way out.
@@ -116,9 +133,7 @@ impl Store {
     )]
     fn existing(py: Python<'_>, root: PathBuf) -> PyResult<Self> {
         py.detach(|| {
-            let storage = open::existing(&root).map_err(|error| {
-                NotFound::new_err(format!("`{}` cannot be opened: {error}", root.display()))
-            })?;
+            let storage = open::existing(&root).map_err(|error| of_open(&root, error))?;
             let clock = SystemClock::start();
             let seed = token::seed().map_err(plain)?;
             let store = store::Store::existing(storage, Arc::clone(&clock), seed)

@@ -2,8 +2,10 @@
 
 import json
 import logging
+import os
 import pathlib
 import pickle
+import unittest.mock
 import warnings
 
 import torch
@@ -11,7 +13,7 @@ import torch.distributed.checkpoint as dcp
 from common import Case
 from torch.distributed.checkpoint.api import CheckpointException
 
-from trainyard_checkpoint import Checkpointer, CheckpointError
+from trainyard_checkpoint import Checkpointer, CheckpointError, CheckpointWarning
 from trainyard_checkpoint.dcp import Reader, Writer
 
 
@@ -65,6 +67,68 @@ class Dcp(Case):
         grown = writer.stage({**state, "more": torch.ones(2), "weight": torch.ones(9)})
         self.assertEqual((grown["weight"].shape, grown["more"].tolist()), ((9,), [1.0, 1.0]))
 
+    def test_staged_copies_have_the_type_and_shape_of_the_state(self) -> None:
+        """Memory of the save before is not used where torch would cast, broadcast, or copy nothing."""
+        writer = Writer(self.root, 1)
+        values = [
+            torch.ones(6),
+            torch.tensor([0.1] * 6, dtype=torch.float64),
+            torch.full((6,), 0.1, dtype=torch.bfloat16),
+            torch.full((1,), 3.0, dtype=torch.bfloat16),
+            torch.full((2, 3), 4.0),
+            torch.full((6,), 5.0),
+            None,
+            torch.full((6,), 6.0),
+        ]
+        for value in values:
+            with self.subTest(value):
+                copied = writer.stage({"list": [value]})["list"][0]
+                if value is None:
+                    self.assertIsNone(copied)
+                    continue
+                self.assertEqual((copied.dtype, copied.shape, copied.tolist()), (value.dtype, value.shape, value.tolist()))
+                self.assertNotEqual(copied.data_ptr(), value.data_ptr())
+
+    def test_sync_save_does_not_free_staged_memory(self) -> None:
+        """An async save that is not written yet keeps its copy while another writer saves."""
+        state = {"weight": torch.ones(4000)}
+        staged = Writer(self.root, 1).stage(state)
+        state["weight"].fill_(2)
+        dcp.save(state, storage_writer=Writer(self.root, 2))
+        other = Writer(self.root, 3).stage(state)
+        self.assertEqual((staged["weight"][0].item(), other["weight"][0].item()), (1.0, 2.0))
+
+    def test_roots_that_cannot_be_opened_are_errors(self) -> None:
+        """None means that there is no run: a script then starts one."""
+        self.assertIsNone(Reader(str(self.folder / "none")).step)
+        (self.folder / "file").write_text("not a folder")
+        (self.folder / "loop").symlink_to("loop")
+        for root, want in (("file", "cannot be opened: not a directory"), ("loop", "cannot be opened: Too many levels of symbolic links")):
+            self.refused(want, lambda root=root: Reader(str(self.folder / root)).step)
+        with unittest.mock.patch.dict(os.environ, {"AWS_ENDPOINT_URL": "https://user:secret@127.0.0.1"}):
+            self.refused("AWS_ENDPOINT_URL", lambda: Reader("s3://bucket/run").step)
+
+    def test_failed_removal_warns(self) -> None:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", CheckpointWarning)
+            for step in (1, 2, 3, 4):
+                dcp.save({"weight": torch.ones(4)}, storage_writer=Writer(self.root, step, keep=1))
+                if step == 1:
+                    own = next(pathlib.Path(self.root, "steps").iterdir())
+                    (own / "notes.txt").write_text("of the user")
+        texts = [str(one.message) for one in caught if one.category is CheckpointWarning]
+        self.assertEqual(len(texts), 1, texts)
+        self.assertRegex(texts[0], r"^older steps were not removed: cannot remove `000000000001-.*\(first: `notes.txt`\)")
+
+    def test_step_whose_save_failed(self) -> None:
+        class Fails(Writer):
+            def finish(self, metadata: object, results: object) -> None:
+                raise CheckpointError("no commit")
+
+        state = {"weight": torch.ones(4)}
+        self.refused("no commit", lambda: dcp.save(state, storage_writer=Fails(self.root, 1)))
+        self.refused("this process has begun to save step 1 before", lambda: dcp.save(state, storage_writer=Writer(self.root, 1)))
+
     def test_kill_before_the_commit(self) -> None:
         for moment in ("before", "after"):
             with self.subTest(moment):
@@ -112,7 +176,7 @@ class Dcp(Case):
         self.refused("cannot be opened", lambda: dcp.load(state, storage_reader=Reader(str(self.folder / "none"))))
         self.refused("use `AsyncCheckpointerType.THREAD`", lambda: pickle.dumps(Writer(self.root, 1)))
         dcp.save(state, storage_writer=Writer(self.root, 1))
-        self.refused("step 1 was saved by this process before", lambda: dcp.save(state, storage_writer=Writer(self.root, 1)))
+        self.refused("this process has begun to save step 1 before", lambda: dcp.save(state, storage_writer=Writer(self.root, 1)))
         self.refused("does not have step 9", lambda: dcp.load(state, storage_reader=Reader(self.root, 9)))
         self.refused(
             "tensors of type `torch.complex128` are not supported",

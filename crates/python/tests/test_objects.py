@@ -1,16 +1,14 @@
 """The whole protocol on a server of S3 (moto), on this machine: save, retention, restore, kill, refusals."""
 
 import http.client
+import logging
 import os
-import socket
-import subprocess
-import sys
-import time
 import unittest
 import xml.etree.ElementTree as ET
 
 import torch
 from common import PATIENCE, Case
+from moto.server import ThreadedMotoServer
 
 from trainyard_checkpoint import Checkpointer, CheckpointError
 
@@ -18,18 +16,19 @@ SECRET = "very-secret"
 
 
 class Objects(Case):
+    @classmethod
+    def setUpClass(cls) -> None:
+        super().setUpClass()
+        # It prints every request.
+        logging.getLogger("werkzeug").setLevel(logging.ERROR)
+        # The system chooses the port, and the server has it from then on.
+        server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+        server.start()
+        cls.addClassCleanup(server.stop)
+        _, cls.port = server.get_host_and_port()
+
     def setUp(self) -> None:
         super().setUp()
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        server = subprocess.Popen(
-            [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        self.addCleanup(server.wait)
-        self.addCleanup(server.kill)
         self.settings = {
             "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self.port}",
             "AWS_ACCESS_KEY_ID": "key",
@@ -39,14 +38,8 @@ class Objects(Case):
         before = {name: os.environ.get(name) for name in self.settings}
         self.addCleanup(lambda: [os.environ.pop(n, None) if v is None else os.environ.update({n: v}) for n, v in before.items()])
         os.environ.update(self.settings)
-        end = time.monotonic() + PATIENCE
-        while True:
-            try:
-                self.request("PUT", "/bucket")
-                break
-            except OSError:
-                self.assertLess(time.monotonic(), end, "the server did not start")
-                time.sleep(0.05)
+        self.request("POST", "/moto-api/reset")
+        self.request("PUT", "/bucket")
         self.root = "s3://bucket/runs/one"
 
     def request(self, method: str, target: str) -> bytes:

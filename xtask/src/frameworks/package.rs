@@ -13,7 +13,7 @@ use std::{
 
 use super::{
     RESUMED, Trial, named,
-    suite::{Call, Scratch, finish_group},
+    suite::{Call, Scratch, finish_tests},
 };
 use crate::{Failure, cache::cannot, report, step};
 
@@ -169,7 +169,7 @@ pub(super) fn test(
         .stdin(Stdio::null())
         .stdout(log.try_clone().map_err(cannot("write", &output))?)
         .stderr(log);
-    let complaint = match finish_group(&mut command)? {
+    let complaint = match finish_tests(&mut command)? {
         Some(true) => return Ok(None),
         Some(false) => "failed",
         None => "did not end in time",

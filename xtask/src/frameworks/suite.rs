@@ -17,8 +17,10 @@ use super::{
 };
 use crate::{Failure, report, step};
 
-/// Bound on one run. On two busy cores the slowest takes about 40 s.
+/// Bound on one run of an example.
 const PATIENCE: Duration = Duration::from_mins(4);
+/// Bound on one file of tests. On two busy cores `test_jax.py` took 97 s.
+const TESTS_PATIENCE: Duration = Duration::from_mins(12);
 /// How often a running job is looked at; nothing is measured here.
 const GLANCE: Duration = Duration::from_millis(50);
 /// Lines of a failed run that are shown.
@@ -61,42 +63,28 @@ pub(crate) fn suite(only: Option<&str>) -> Result<String, Failure> {
     }
     let began = Instant::now();
     if only.is_none_or(|name| name == package::FRAMEWORK) {
-        match package::run(&binary) {
-            Ok((count, wrong)) => {
-                report::progress(&format!(
-                    "Python package: {}",
-                    report::seconds(began.elapsed())
-                ));
-                ran += count;
-                failed.extend(wrong);
-            }
-            // One of its own environments, which may be reported already.
-            Err(Failure::CouldNotRun(message)) if absent.contains(&message) => {}
-            Err(Failure::CouldNotRun(message)) => absent.push(message),
-            Err(other) => return Err(other),
-        }
+        ran += collected(package::run(&binary), &mut failed, &mut absent)?;
+        report::progress(&format!(
+            "Python package: {}",
+            report::seconds(began.elapsed())
+        ));
     }
-    let (count, wrong) = adapters::run(&binary, only)?;
-    ran += count;
-    failed.extend(wrong);
+    ran += collected(adapters::run(&binary, only), &mut failed, &mut absent)?;
     let began = Instant::now();
     let mut trained = 0;
     if only.is_none_or(|name| name == trainers::FRAMEWORK) {
-        let (count, wrong) = trainers::run(&binary)?;
+        trained = collected(trainers::run(&binary), &mut failed, &mut absent)?;
         report::progress(&format!(
-            "progress of {count} trainers: {}",
+            "progress of {trained} trainers: {}",
             report::seconds(began.elapsed())
         ));
-        trained = count;
-        failed.extend(wrong);
     }
     let began = Instant::now();
-    let (hung, wrong) = hangs::run(&binary, &chosen)?;
+    let hung = collected(hangs::run(&binary, &chosen), &mut failed, &mut absent)?;
     report::progress(&format!(
         "hangs of {hung} programs: {}",
         report::seconds(began.elapsed())
     ));
-    failed.extend(wrong);
     if !failed.is_empty() {
         return Err(Failure::Failed(failed.join("\n")));
     }
@@ -110,6 +98,27 @@ pub(crate) fn suite(only: Option<&str>) -> Result<String, Failure> {
             .filter(|framework| !framework.trials.is_empty())
             .count()
     ))
+}
+
+/// How many runs a part of the suite made. What it found is added to what the parts before have found, also where it could not run to its
+/// end: nothing that failed before is lost with it.
+fn collected(
+    found: Result<(usize, Vec<String>), Failure>,
+    failed: &mut Vec<String>,
+    absent: &mut Vec<String>,
+) -> Result<usize, Failure> {
+    match found {
+        Ok((count, wrong)) => {
+            failed.extend(wrong);
+            return Ok(count);
+        }
+        Err(Failure::Failed(message)) => failed.push(message),
+        // An environment, which may be reported already.
+        Err(Failure::CouldNotRun(message)) if absent.contains(&message) => {}
+        Err(Failure::CouldNotRun(message)) => absent.push(message),
+        Err(Failure::Reported) => return Err(Failure::Reported),
+    }
+    Ok(0)
 }
 
 /// One run of one example.
@@ -232,12 +241,12 @@ impl Ended {
 /// Whether `command` succeeded; `None` where it was ended because it took too long.
 pub(super) fn finish(command: &mut Command) -> Result<Option<bool>, Failure> {
     // The pods of an engine that is killed end with it.
-    finish_or(command, |child| child.kill().map_err(lost))
+    finish_or(command, PATIENCE, |child| child.kill().map_err(lost))
 }
 
-/// The same for a command that leads a process group, all of which is ended.
-pub(super) fn finish_group(command: &mut Command) -> Result<Option<bool>, Failure> {
-    finish_or(command, |child| {
+/// The same for the tests of one file. They lead a process group, all of which is ended.
+pub(super) fn finish_tests(command: &mut Command) -> Result<Option<bool>, Failure> {
+    finish_or(command, TESTS_PATIENCE, |child| {
         // Every shell has it; the program of that name is missing on small systems.
         let ended = Command::new("sh")
             .args(["-c", &format!("kill -s KILL -- -{}", child.id())])
@@ -248,10 +257,11 @@ pub(super) fn finish_group(command: &mut Command) -> Result<Option<bool>, Failur
 
 fn finish_or(
     command: &mut Command,
+    patience: Duration,
     end_it: impl FnOnce(&mut Child) -> Result<(), Failure>,
 ) -> Result<Option<bool>, Failure> {
     let mut child = command.spawn().map_err(lost)?;
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + patience;
     loop {
         if let Some(status) = child.try_wait().map_err(lost)? {
             return Ok(Some(status.success()));
@@ -337,5 +347,27 @@ impl Drop for Scratch {
     fn drop(&mut self) {
         // What is left in the folder of temporary files is the system's to remove.
         drop(fs::remove_dir_all(&self.0));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_that_cannot_run_lose_nothing() {
+        let (mut failed, mut absent) = (vec!["first".to_owned()], vec!["no env".to_owned()]);
+        let parts = [
+            Err(Failure::CouldNotRun("no env".to_owned())),
+            Err(Failure::CouldNotRun("no disk".to_owned())),
+            Err(Failure::Failed("no wheel".to_owned())),
+            Ok((3, vec!["second".to_owned()])),
+        ];
+        let counts = parts.map(|part| collected(part, &mut failed, &mut absent).ok());
+        assert_eq!(counts, [Some(0), Some(0), Some(0), Some(3)]);
+        assert_eq!(failed, ["first", "no wheel", "second"]);
+        assert_eq!(absent, ["no env", "no disk"]);
+        let reported = collected(Err(Failure::Reported), &mut failed, &mut absent);
+        assert!(matches!(reported, Err(Failure::Reported)));
     }
 }

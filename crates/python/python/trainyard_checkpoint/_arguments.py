@@ -26,7 +26,10 @@ def root(value: Any) -> str:
     except TypeError:
         text = None
     if not isinstance(text, str) or not text:
-        raise CheckpointError(f"`root` must be the path of a folder, found `{_shown(value)}`")
+        raise CheckpointError(f"`root` must be the path of a folder or `s3://bucket/prefix`, found `{_shown(value)}`")
+    if text.startswith("s3:/") and not text.startswith("s3://"):
+        # Such as `Path("s3://bucket/prefix")`, which would be a folder of this machine.
+        raise CheckpointError(f"`{text}` is neither a folder nor an address; give `s3://bucket/prefix` as text, not as a `Path`")
     if "://" in text and not text.startswith("s3://"):
         raise CheckpointError(f"`{text}` is not supported; give a folder that all ranks see, or `s3://bucket/prefix`")
     return text

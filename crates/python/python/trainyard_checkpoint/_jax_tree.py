@@ -9,14 +9,9 @@ from typing import Any
 import jax
 import numpy
 
-from . import _leaf
+from . import _leaf, _restore
 from ._engine import Checkpoint, CheckpointError
 from ._leaf import Leaf, Shape
-from ._memory import Memory
-
-# The least bytes of a batch that is read; a larger box is a batch of its own.
-_BATCH_BYTES = 256 << 20
-_ALIGN = 64
 
 # Where a box begins and its sizes.
 Box = tuple[Shape, Shape]
@@ -55,6 +50,11 @@ def is_key(value: Any) -> bool:
     return hasattr(value, "dtype") and jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key)
 
 
+def is_local(value: Any, world: int) -> bool:
+    """Whether it is an array of this process alone, as every process must have one: rank 0 writes it."""
+    return world > 1 and bool(value.is_fully_addressable)
+
+
 def dtype_name(path: str, dtype: Any) -> str:
     known = _leaf.TORCH.get(numpy.dtype(dtype).name)
     if known is None:
@@ -66,8 +66,7 @@ def leaves_of(name: str, value: Any, rank: int, world: int) -> list[Leaf]:
     """What this process writes of an array: boxes whose first replica it has. Values are filled in by `fill`."""
     shape = tuple(value.shape)
     dtype = dtype_name(name, value.dtype)
-    if value.is_fully_addressable and world > 1:
-        # An array of this process alone, as every process has one.
+    if is_local(value, world):
         parts = [((0,) * len(shape), shape, [(((0,) * len(shape), shape), value)])] if rank == 0 else []
     else:
         shards = [shard for shard in value.addressable_shards if shard.replica_id == 0]
@@ -143,7 +142,7 @@ class Reader:
     def __init__(self, step: Checkpoint, prefer: int | None) -> None:
         self._step, self._prefer = step, prefer
         self._tensors = step.tensors()
-        self._wanted: dict[tuple[str, Box], Any] = {}
+        self._wanted: dict[tuple[str, Box], Leaf] = {}
 
     def check(self, path: str, tensor: str, dtype: str, shape: Shape) -> None:
         known = self._tensors.get(tensor)
@@ -155,41 +154,13 @@ class Reader:
             )
 
     def want(self, tensor: str, part: Box, dtype: Any) -> None:
-        self._wanted[tensor, part] = numpy.dtype(dtype)
+        offsets, sizes = part
+        name, shape = self._tensors[tensor]
+        # Memory of its own for each: JAX may use the memory of an array of numpy for its own.
+        self._wanted[tensor, part] = Leaf(tensor, name, tuple(shape), sizes, offsets, numpy.empty(sizes, dtype))
 
     def get(self, tensor: str, part: Box) -> Any:
-        return self._wanted[tensor, part]
+        return self._wanted[tensor, part].value
 
     def read(self) -> None:
-        sizes = {key: _bytes(key, dtype) for key, dtype in self._wanted.items()}
-        for key, size in sizes.items():
-            if size == 0:
-                self._wanted[key] = numpy.empty(key[1][1], self._wanted[key])
-        left = [key for key, size in sizes.items() if size]
-        if not left:
-            return
-        aligned = {key: sizes[key] + -sizes[key] % _ALIGN for key in left}
-        memory = Memory(min(sum(aligned.values()), max(_BATCH_BYTES, *aligned.values())))
-        batch: list[tuple[tuple[str, Box], int]] = []
-        end = 0
-        for key in left:
-            if end + aligned[key] > memory.capacity:
-                self._read_batch(memory, batch)
-                batch, end = [], 0
-            batch.append((key, end))
-            end += aligned[key]
-        self._read_batch(memory, batch)
-
-    def _read_batch(self, memory: Memory, batch: list[tuple[tuple[str, Box], int]]) -> None:
-        wishes = [(tensor, offsets, sizes, place) for (tensor, (offsets, sizes)), place in batch]
-        self._step.read(memory.arena, wishes, self._prefer)
-        for key, place in batch:
-            dtype = self._wanted[key]
-            view = numpy.frombuffer(memory.map, dtype=dtype, count=math.prod(key[1][1]), offset=place)
-            # A copy: JAX may use the memory of an array of numpy for its own.
-            self._wanted[key] = view.reshape(key[1][1]).copy()
-
-
-def _bytes(key: tuple[str, Box], dtype: Any) -> int:
-    size: int = math.prod(key[1][1]) * dtype.itemsize
-    return size
+        _restore.read(self._step, self._prefer, list(self._wanted.values()))

@@ -47,6 +47,9 @@ class JaxWorld(World):
         self._client.key_value_delete(f"{self._prefix}/{self._round - 1}/")
         return values
 
+    def same(self, number: int) -> bool:
+        return all(one == number for one in self.gather(number))
+
     def most(self, flags: list[int]) -> list[int]:
         return [max(one) for one in zip(*self.gather(flags))]
 

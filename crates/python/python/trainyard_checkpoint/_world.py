@@ -64,7 +64,7 @@ class World:
         return _number("TRAINYARD_ATTEMPT")
 
     def job(self) -> str | None:
-        """The job that counts those attempts, where it counts them itself: the store then goes on from the attempts of others."""
+        """The job that counts those attempts, where it counts them itself: the store then counts on after the attempts of others."""
         uid = os.environ.get("TRAINYARD_JOB_UID", "")
         return uid[:128] or None
 

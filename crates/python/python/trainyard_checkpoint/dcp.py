@@ -16,10 +16,12 @@ import json
 import os
 import threading
 import time
+import warnings
 import weakref
 from typing import Any, NoReturn
 
 import torch
+from torch.distributed._shard.sharded_tensor import ShardedTensor
 from torch.distributed._state_dict_utils import _copy_state_dict, _create_cpu_state_dict
 from torch.distributed.checkpoint.metadata import (
     BytesStorageMetadata,
@@ -32,9 +34,10 @@ from torch.distributed.checkpoint.metadata import (
 from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPlanner, SavePlan, SavePlanner, WriteItemType
 from torch.distributed.checkpoint.staging import BlockingAsyncStager
 from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
+from torch.distributed.tensor import DTensor
 from torch.futures import Future
 
-from . import _arguments, _engine, _leaf, _memory, _restore, _tree
+from . import CheckpointWarning, _arguments, _engine, _leaf, _memory, _restore, _tree
 from ._engine import CheckpointError, NotFound
 from ._leaf import Leaf
 from ._world import World
@@ -64,6 +67,7 @@ class _Run:
         self.staged: Any = None
         self.is_staged_free = True
         self.staging: weakref.ref[_Staged] | None = None
+        self.has_warned_of_removal = False
 
     def opened(self) -> _engine.Store:
         if self.store is None:
@@ -114,8 +118,8 @@ class _Staged(dict[str, Any]):
 class Writer(StorageWriter, BlockingAsyncStager):
     """Saves a step. `checkpoint_id` of `dcp.save` and `dcp.async_save` gives the number where `step` does not.
 
-    root: a folder that all ranks see. keep, keep_every: what stays, as for `Checkpointer`. attempt: by default that of
-    `TRAINYARD_ATTEMPT`, else the next one. deadline: seconds until a save is abandoned.
+    root: a folder that all ranks see, or `s3://bucket/prefix`. keep, keep_every: what stays, as for `Checkpointer`. attempt: by
+    default that of `TRAINYARD_ATTEMPT`, else the next one. deadline: seconds until a save is abandoned.
     """
 
     def __init__(
@@ -139,6 +143,8 @@ class Writer(StorageWriter, BlockingAsyncStager):
         self._attempt, self._deadline = attempt, float(deadline)
         self._session: _engine.Session | None = None
         self._info: dict[str, Any] | None = None
+        # The copy of this writer that has the memory of the root, until it is written.
+        self._staging: weakref.ref[_Staged] | None = None
         self._stall = 0.0
 
     def __reduce__(self) -> NoReturn:
@@ -155,17 +161,12 @@ class Writer(StorageWriter, BlockingAsyncStager):
             # The copy of the save before is still needed: this one gets memory of its own.
             fresh = _create_cpu_state_dict(state_dict)
             return _Staged(_copy_state_dict(state_dict, fresh, type_check=False))
-        copied = None
-        if run.staged is not None:
-            try:
-                copied = _copy_state_dict(state_dict, run.staged, type_check=False)
-            except Exception:  # noqa: BLE001 - names or shapes have changed; what else is wrong shows below
-                run.staged = None
-        if copied is None:
+        if run.staged is None or not _fits(state_dict, run.staged):
+            run.staged = None
             run.staged = _create_cpu_state_dict(state_dict, pin_memory=torch.cuda.is_available())
-            copied = _copy_state_dict(state_dict, run.staged, type_check=False)
-        found = _Staged(copied)
-        run.staging, run.is_staged_free = weakref.ref(found), False
+        found = _Staged(_copy_state_dict(state_dict, run.staged, type_check=False))
+        run.staging = self._staging = weakref.ref(found)
+        run.is_staged_free = False
         self._stall = time.monotonic() - begun
         return found
 
@@ -194,7 +195,7 @@ class Writer(StorageWriter, BlockingAsyncStager):
         if self._step is None:
             raise CheckpointError("give the number of the step: `Writer(root, step)`, or `checkpoint_id=step`")
         if self._step in _run(self._root).tried:
-            raise CheckpointError(f"step {self._step} was saved by this process before; a step is saved once")
+            raise CheckpointError(f"this process has begun to save step {self._step} before; a step is saved once, whether or not that succeeds")
         return plan
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
@@ -237,7 +238,9 @@ class Writer(StorageWriter, BlockingAsyncStager):
             for leaf, view in zip(leaves, memory.lay_out(leaves, layout, described)):
                 if view is not None:
                     view.copy_(leaf.value)
-            run.is_staged_free = True
+            if self._staging is not None and self._staging is run.staging:
+                run.is_staged_free = True
+            self._staging = None
             self._session.write(step, memory.arena, layout, _objects(info), self._stall, self._deadline)
         done: Future[list[WriteResult]] = Future()
         done.set_result(results)
@@ -245,7 +248,34 @@ class Writer(StorageWriter, BlockingAsyncStager):
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
         assert self._session is not None and self._step is not None
-        self._session.commit(self._step, self._deadline)
+        _, _, why = self._session.commit(self._step, self._deadline)
+        run = _run(self._root)
+        if why is not None and not run.has_warned_of_removal:
+            warnings.warn(CheckpointWarning(f"older steps were not removed: {why}"), stacklevel=2)
+        run.has_warned_of_removal = why is not None
+
+
+def _fits(value: Any, kept: Any) -> bool:
+    """Whether a copy fits the memory of an earlier one. torch would cast to another type, broadcast to another shape, and hand out what
+    had no copy as it is."""
+    if isinstance(value, dict):
+        return isinstance(kept, dict) and value.keys() == kept.keys() and all(_fits(one, kept[name]) for name, one in value.items())
+    if isinstance(value, (list, tuple)):
+        return isinstance(kept, (list, tuple)) and len(value) == len(kept) and all(map(_fits, value, kept))
+    if not isinstance(value, torch.Tensor):
+        return not isinstance(kept, torch.Tensor)
+    if not isinstance(kept, torch.Tensor) or (value.dtype, value.shape) != (kept.dtype, kept.shape):
+        return False
+    if not isinstance(value, DTensor) and not isinstance(kept, DTensor):
+        # Parts of the deprecated `ShardedTensor` are not compared.
+        return not isinstance(value, ShardedTensor)
+    return (
+        isinstance(value, DTensor)
+        and isinstance(kept, DTensor)
+        and value.placements == kept.placements
+        and torch.equal(value.device_mesh.mesh, kept.device_mesh.mesh)
+        and value.to_local().shape == kept.to_local().shape
+    )
 
 
 def _written(item: Any, planner: SavePlanner) -> Leaf:

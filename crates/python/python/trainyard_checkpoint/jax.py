@@ -5,6 +5,8 @@
     for step in range((start or 0) + 1, steps + 1):
         state = train_step(state)
         checkpointer.step(step, state)
+        if checkpointer.preempted:
+            break
     checkpointer.close()
 
 Every process makes one, after `jax.distributed.initialize`, and calls it in the same order. Importing this imports JAX.
@@ -81,7 +83,7 @@ class Checkpointer:
 
     @property
     def preempted(self) -> bool:
-        """Whether SIGTERM came to one of several processes and the state is saved: the program should end."""
+        """Whether SIGTERM came to one of several processes and all of them have saved, or have failed to: the program should end."""
         return self._is_preempted
 
 
@@ -131,6 +133,7 @@ class _Collector(Collector):
     def collect(self, state: dict[str, Any]) -> tuple[dict[str, Any], list[Leaf]]:
         named, _ = _jax_tree.named(state[_NAME])
         leaves: list[Leaf] = []
+        self.common = {}
         nodes = {name: self._node(f"{_NAME}.{name}" if name else _NAME, value, leaves) for name, value in named.items()}
         return {_NAME: nodes}, leaves
 
@@ -140,11 +143,15 @@ class _Collector(Collector):
             return None
         if _jax_tree.is_jax(value):
             bits = jax.random.key_data(value) if _jax_tree.is_key(value) else value
+            if _jax_tree.is_local(bits, self._world.size):
+                self.common[path] = (_jax_tree.dtype_name(path, bits.dtype), tuple(bits.shape))
             leaves.extend(_jax_tree.leaves_of(path, bits, self._world.rank, self._world.size))
             return {"$array": path}
         if isinstance(value, numpy.ndarray):
             found = _leaf.leaf(path, value, False)
-            if found is not None and self._writes(found):
+            assert found is not None
+            self.common[path] = (found.dtype, found.shape)
+            if self._writes(found):
                 leaves.append(found)
             return {"$array": path}
         return _tree.encode(path, value, lambda _, one: _leaf.scalar(one))

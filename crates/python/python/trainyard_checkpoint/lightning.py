@@ -1,7 +1,7 @@
 """Checkpoints of a Lightning `Trainer`, of the package `lightning` or `pytorch_lightning`.
 
     checkpoints = TrainyardCheckpointIO("/checkpoints/run1")
-    trainer = Trainer(plugins=[checkpoints], callbacks=[RandomNumbers(), ModelCheckpoint(every_n_train_steps=500, save_top_k=-1)])
+    trainer = Trainer(plugins=[checkpoints], callbacks=[RngState(), ModelCheckpoint(every_n_train_steps=500, save_top_k=-1)])
     trainer.fit(model, ckpt_path=checkpoints.resume())
 
 Lightning decides when to save. Rank 0 writes, in the background. Importing this imports Lightning.
@@ -13,12 +13,12 @@ import json
 import os
 import pathlib
 import sys
+import warnings
 from importlib.util import find_spec
 from typing import Any
 
-from . import _engine, _rng
-from ._checkpointer import Checkpointer
-from ._engine import CheckpointError, Damaged, NotFound
+from . import Checkpointer, CheckpointWarning, _arguments, _engine, _rng
+from ._engine import CheckpointError, NotFound
 from ._restore import Restorer
 from ._world import World
 
@@ -49,18 +49,22 @@ class TrainyardCheckpointIO(TorchCheckpointIO):  # type: ignore[misc]
         for name in ("rank", "world", "group", "every", "rng", "sigterm", "per_rank", "data"):
             if name in options:
                 raise CheckpointError(f"`{name}` is decided by Lightning and cannot be given")
-        self.root = os.fspath(root)
+        self.root = _arguments.root(root)
         self._options = options
         self._checkpointer: Checkpointer | None = None
         self._last: Any = None
+        #: The folder of a step that was loaded by its file, which the next attempt resumes from.
+        self._loaded: str | None = None
         # Made here, so that a wrong argument is reported where it is given. Nothing is opened.
         self._made()
 
     def resume(self) -> str | None:
         """What `fit` needs as `ckpt_path`: the root, or None where it has no step."""
-        folders = pathlib.Path(self.root, "steps")
-        is_there = folders.is_dir() and any((one / "COMMIT.json").exists() for one in folders.iterdir())
-        return self.root if is_there else None
+        try:
+            found = _engine.Store.existing(self.root).find(None, 1)
+        except NotFound:
+            return None
+        return self.root if found is not None else None
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | os.PathLike[str], storage_options: Any = None) -> None:
         if storage_options is not None:
@@ -70,31 +74,39 @@ class TrainyardCheckpointIO(TorchCheckpointIO):  # type: ignore[misc]
             return
         step = int(checkpoint["global_step"])
         if self._last is None or self._last.step != step or self._last.failed is not None:
+            checkpointer = self._attempt()
             if self._last is not None:
                 # Lightning counts on every checkpoint that it asked for: none is skipped.
-                self._last.committed(self._made()._deadline)
-            self._last = self._made().save(step, checkpoint=checkpoint)
+                self._last.committed(checkpointer._deadline)
+            save = checkpointer.save(step, checkpoint=checkpoint)
+            if save.skipped:
+                raise CheckpointError(f"step {step} was not saved: the save before did not end in {checkpointer._deadline:g} s")
+            self._last = save
             # No hook of an optimizer waits for copies from a device.
-            self._last.snapshotted(self._made()._deadline)
+            save.snapshotted(checkpointer._deadline)
         place = pathlib.Path(path)
         place.parent.mkdir(parents=True, exist_ok=True)
         part = place.with_name(f"{place.name}.part")
-        part.write_text(json.dumps({_MARK: 1, "root": os.path.abspath(self.root), "step": step}) + "\n")
+        part.write_text(json.dumps({_MARK: 1, "root": _place(self.root), "step": step}) + "\n")
         part.replace(place)
 
     def load_checkpoint(self, path: str | os.PathLike[str], map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
         """The newest step of the root, or the step that a file names. A file that Lightning wrote is read by Lightning."""
-        if os.path.abspath(path) == os.path.abspath(self.root):
+        if _place(path) == _place(self.root):
             return self._load_newest()
         mark = _mark(path)
         if mark is None:
             found: dict[str, Any] = super().load_checkpoint(path, map_location, weights_only)
             return found
-        return _read(mark["root"], _find(mark["root"], mark["step"]))
+        reference = _find(mark["root"], mark["step"])
+        loaded = _read(mark["root"], reference)
+        if mark["root"] == _place(self.root) and self._made()._begun is None:
+            self._loaded = reference[0]
+        return loaded
 
     def remove_checkpoint(self, path: str | os.PathLike[str]) -> None:
         """Removes the file of Lightning; which steps stay is decided by `keep` and `keep_every`."""
-        if os.path.isdir(path) and os.path.abspath(path) == os.path.abspath(self.root):
+        if _place(path) == _place(self.root):
             return
         super().remove_checkpoint(path)
 
@@ -109,12 +121,25 @@ class TrainyardCheckpointIO(TorchCheckpointIO):  # type: ignore[misc]
             self._checkpointer = Checkpointer(self.root, rank=0, world=1, rng=False, sigterm=False, **self._options)
         return self._checkpointer
 
+    def _attempt(self) -> Checkpointer:
+        """With an attempt that resumes from the step that was loaded, though there may be later ones."""
+        checkpointer, loaded = self._made(), self._loaded
+        self._loaded = None
+        if loaded is not None and checkpointer._begun is None:
+            world, store = checkpointer._open()
+            checkpointer._begin(store.later_than(loaded))
+            if checkpointer._resumes_from is not None:
+                checkpointer._is_restored(world, store, checkpointer._resumes_from)
+        return checkpointer
+
     def _load_newest(self) -> dict[str, Any]:
-        """Rank 0 chooses the step, and every rank reads it."""
-        world = World(None, None, None, _VISIBLE_SECONDS)
+        """Rank 0 chooses the step and reads it; then every other rank does."""
+        checkpointer = self._made()
+        self._loaded = None
+        # The others wait as long as a save may take, not as long as a commit needs to be seen: a step may be large.
+        world = World(None, None, None, checkpointer._deadline)
         if world.size > 1 and not world.has_group:
             raise CheckpointError(f"{world.size} ranks cannot agree on a step: Lightning has no process group; use a strategy such as `ddp`")
-        checkpointer = self._made()
         outcome: Any = None
         if world.rank == 0:
             try:
@@ -122,6 +147,9 @@ class TrainyardCheckpointIO(TorchCheckpointIO):  # type: ignore[misc]
                 outcome = checkpointer._resumes_from if step is not None else NotFound(f"`{self.root}` has no step to restore")
             except CheckpointError as error:
                 outcome = error
+            except Exception as error:
+                world.from_first(CheckpointError(f"rank 0 could not restore: {error}"))
+                raise
         outcome = world.from_first(outcome)
         if isinstance(outcome, CheckpointError):
             raise outcome
@@ -131,8 +159,8 @@ class TrainyardCheckpointIO(TorchCheckpointIO):  # type: ignore[misc]
         return _read(self.root, outcome)
 
 
-class RandomNumbers(Callback):  # type: ignore[misc]
-    """Adds the random numbers of every rank to checkpoints, so that a resumed run continues with the same ones."""
+class RngState(Callback):  # type: ignore[misc]
+    """Adds the RNG state of every rank to checkpoints, so that a resumed run draws the numbers of one that was not interrupted."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -144,8 +172,13 @@ class RandomNumbers(Callback):  # type: ignore[misc]
 
     def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
         found = checkpoint.get(_RANDOM)
-        if found is not None and len(found) == trainer.world_size:
+        if found is None:
+            return
+        if len(found) == trainer.world_size:
             self._found = found[trainer.global_rank]
+        else:
+            why = f"{len(found)} ranks saved it, and {trainer.world_size} run"
+            warnings.warn(CheckpointWarning(f"the RNG state was not restored: {why}"), stacklevel=2)
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
         # The first batch is there: what loading it needed of random numbers was needed before the save, too.
@@ -175,22 +208,23 @@ def _mark(path: str | os.PathLike[str]) -> dict[str, Any] | None:
     return found if is_ours and isinstance(found.get("root"), str) and isinstance(found.get("step"), int) else None
 
 
+def _place(root: str | os.PathLike[str]) -> str:
+    """A root by a name that every folder of the process gives it. An address is one as it is."""
+    text = os.fspath(root)
+    return text.rstrip("/") if "://" in text else os.path.abspath(text)
+
+
 def _find(root: str, step: int) -> tuple[str, str]:
-    """The folder of a step and the checksum of its commit; of several, the one of the latest attempt."""
-    folders = sorted(pathlib.Path(root, "steps").glob(f"{step:012}-a*"), key=lambda one: int(one.name.split("-")[1][1:]))
-    for folder in reversed(folders):
-        try:
-            return folder.name, json.loads((folder / "COMMIT.json").read_bytes())["crc32c"]
-        except FileNotFoundError:
-            continue
-        except (OSError, ValueError, KeyError) as error:
-            raise Damaged(f"the commit of step {step} in `{root}` cannot be read: {error}") from None
-    raise NotFound(f"step {step} is not in `{root}`: it was not committed, or removed since (`keep`)")
+    """The folder of a step and the checksum of its commit."""
+    found = _engine.Store.existing(root).find(step, 1)
+    if found is None:
+        raise NotFound(f"step {step} is not in `{root}`: it was not committed, or removed since (`keep`), or a later attempt resumed from before it")
+    return found
 
 
 def _read(root: str, reference: tuple[str, str]) -> dict[str, Any]:
     """A step, without being an attempt that could save."""
-    opened = _engine.Store(root).open(*reference, _VISIBLE_SECONDS)
+    opened = _engine.Store.existing(root).open(*reference, _VISIBLE_SECONDS)
     alone = World(0, 1, None, _VISIBLE_SECONDS)
     found: dict[str, Any] = Restorer(opened, alone, True, frozenset(), "exact").restore({"checkpoint": {}}).values["checkpoint"]
     return found

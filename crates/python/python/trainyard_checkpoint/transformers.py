@@ -20,7 +20,7 @@ from typing import Any
 import transformers
 from transformers.trainer_callback import ExportableState
 
-from . import _rng
+from . import _arguments, _rng
 from ._checkpointer import Checkpointer
 from ._engine import CheckpointError
 
@@ -45,9 +45,9 @@ class CheckpointCallback(transformers.TrainerCallback):
     """
 
     def __init__(self, root: str | os.PathLike[str], *, every: int | None = None, **options: Any) -> None:
-        if every is not None and (type(every) is not int or every < 1):
-            raise CheckpointError(f"`every` must be a number of 1 or more, found `{every}`")
-        self.checkpointer = Checkpointer(root, **options)
+        if every is not None:
+            _arguments.number("every", every, 1)
+        self.checkpointer = _Checkpointer(root, **options)
         self._every = every
         #: The step that is resumed from; None at a new start.
         self.step: int | None = None
@@ -72,7 +72,7 @@ class CheckpointCallback(transformers.TrainerCallback):
             self._original[name] = getattr(trainer, name)
             setattr(trainer, name, getattr(self, f"_instead_of{name}"))
         found: dict[str, Any] = {}
-        self.step = self.checkpointer.restore(strict=False, trainer=found)
+        self.step = self.checkpointer.restore_first(trainer=found)
         if self.step is None:
             return None
         self._found = found
@@ -112,7 +112,7 @@ class CheckpointCallback(transformers.TrainerCallback):
     def _instead_of_run_epoch(self, *arguments: Any, **named: Any) -> Any:
         trainer = self._trainer
         if trainer.state.global_step >= trainer.state.max_steps:
-            # The trainer looks at its last step after one more.
+            # The trainer compares with `max_steps` only after a step, so it would train one more.
             trainer.control.should_training_stop = True
             return None
         return self._original["_run_epoch"](*arguments, **named)
@@ -173,6 +173,34 @@ class CheckpointCallback(transformers.TrainerCallback):
     def _remove_folder(self) -> None:
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
+
+
+class _Checkpointer(Checkpointer):
+    """Restores in two parts: the state of the trainer, and with `train` everything. Only the second one is recorded, so that an attempt
+    which ends while it reads the model counts against the step."""
+
+    def __init__(self, root: str | os.PathLike[str], **options: Any) -> None:
+        super().__init__(root, **options)
+        self._is_first_part = False
+        self._unrecorded: tuple[Any, ...] | None = None
+
+    def restore_first(self, **state: Any) -> int | None:
+        self._is_first_part = True
+        try:
+            return self.restore(strict=False, **state)
+        except Exception:
+            # What was to be recorded before it raised is not the fault of the step.
+            if self._unrecorded is not None:
+                super()._is_restored(*self._unrecorded)
+            raise
+        finally:
+            self._is_first_part = False
+
+    def _is_restored(self, *arguments: Any) -> None:
+        if self._is_first_part:
+            self._unrecorded = arguments
+        else:
+            super()._is_restored(*arguments)
 
 
 class _Progress:

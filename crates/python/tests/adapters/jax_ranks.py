@@ -15,6 +15,7 @@ import numpy as np  # noqa: E402
 from jax.experimental import multihost_utils  # noqa: E402
 from jax.sharding import Mesh, NamedSharding, PartitionSpec  # noqa: E402
 
+from trainyard_checkpoint import CheckpointError  # noqa: E402
 from trainyard_checkpoint.jax import Checkpointer  # noqa: E402
 
 if int(world) > 1:
@@ -53,6 +54,17 @@ if what == "save":
     save = checkpointer.save(9, state, wait=True)
     assert start is None and save.committed(), save.failed
     print(json.dumps(checkpointer.counts))
+elif what == "uneven":
+    # An array that rank 0 does not have; a state that one rank cannot save; a good one.
+    checkpointer.restore(state)
+    errors = []
+    for step, odd in enumerate(({"more": jnp.ones(2)}, {"more": np.ones(2)}, {"count": object()}, {}), start=1):
+        try:
+            checkpointer.save(step, {**state, **(odd if rank == "1" else {})}, wait=True)
+            errors.append("")
+        except CheckpointError as error:
+            errors.append(str(error))
+    print(json.dumps({"errors": errors, **checkpointer.counts}))
 elif what == "sigterm":
     # Rank 0 gets it, and all save at a step that JAX chooses.
     checkpointer.restore(state)

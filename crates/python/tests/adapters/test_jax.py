@@ -23,7 +23,9 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec  # noqa: E402
 from trainyard_checkpoint import CheckpointError  # noqa: E402
 from trainyard_checkpoint.jax import Checkpointer  # noqa: E402
 
-PATIENCE = 120
+PATIENCE = 400
+# What rank 0 prints before it ends where another program has its port.
+TAKEN = "Failed to add port to server"
 
 
 class Moments(typing.NamedTuple):
@@ -140,24 +142,40 @@ class Adapter(unittest.TestCase):
         with self.assertRaisesRegex(CheckpointError, "`rank` is decided by JAX"):
             Checkpointer(self.root, rank=0)
 
-    def ranks(self, what: str, world: int, devices: int) -> list[dict]:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+    def ranks(self, what: str, world: int, devices: int, port: int | None = None) -> list[dict]:
+        if port is None:
+            with socket.socket() as free:
+                free.bind(("127.0.0.1", 0))
+                port = free.getsockname()[1]
         script = pathlib.Path(__file__).with_name("jax_ranks.py")
         commands = [[sys.executable, script, what, self.root, port, rank, world, devices] for rank in range(world)]
         started = [
             subprocess.Popen([str(one) for one in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for command in commands
         ]
+        ended = []
         try:
-            ended = [one.communicate(timeout=PATIENCE) for one in started]
+            for one in started:
+                ended.append(one.communicate(timeout=PATIENCE))
+                if one.returncode != 0:
+                    # The others would wait for it.
+                    break
         finally:
             for one in started:
                 one.kill()
-                one.wait()
+                one.communicate()
+        if started[0].returncode != 0 and TAKEN in ended[0][1]:
+            # Somebody else took the port before rank 0 did. Nothing was saved or restored yet.
+            return self.ranks(what, world, devices)
         for one, (_, error) in zip(started, ended):
             self.assertEqual(one.returncode, 0, error[-4000:])
         return [json.loads(output.splitlines()[-1]) for output, _ in ended]
+
+    def test_port_that_is_taken(self) -> None:
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            found = self.ranks("save", 2, 1, taken.getsockname()[1])
+        self.assertEqual([one["committed"] for one in found], [1, 1])
 
     def test_several_processes(self) -> None:
         self.assertEqual(self.ranks("save", 2, 2), [{"committed": 1, "failed": 0, "skipped": 0}] * 2)
@@ -173,6 +191,17 @@ class Adapter(unittest.TestCase):
         for world, devices in ((2, 2), (1, 3), (2, 1)):
             with self.subTest(world=world, devices=devices):
                 self.assertEqual(self.ranks("load", world, devices), [{"step": 9, "different": []}] * world)
+
+    def test_processes_must_have_the_same_arrays(self) -> None:
+        """Rank 0 writes what every process has of its own: what it does not have would be written by nobody."""
+        for rank, found in enumerate(self.ranks("uneven", 2, 1)):
+            *missing, refused, good = found["errors"]
+            for text in missing:
+                self.assertIn("rank 1: it has `state.more`, and rank 0 does not have it", text)
+            begin = "cannot save `state.count`" if rank == 1 else "rank 1 could not save: cannot save `state.count`"
+            self.assertTrue(refused.startswith(begin), refused)
+            self.assertEqual((good, found["committed"]), ("", 1))
+        self.assertEqual([one.name[:12] for one in (self.folder / "root" / "steps").iterdir()], ["000000000004"])
 
     def test_sigterm(self) -> None:
         with self.assertRaises(SystemExit) as ended, Checkpointer(self.root) as checkpointer:

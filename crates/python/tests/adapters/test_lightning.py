@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 import warnings
 
 import torch
@@ -18,8 +19,9 @@ PACKAGE = os.environ.get("LIGHTNING_PACKAGE", "lightning.pytorch")
 pl = importlib.import_module(PACKAGE)
 callbacks = importlib.import_module(f"{PACKAGE}.callbacks")
 
-from trainyard_checkpoint import CheckpointError, NotFound  # noqa: E402
-from trainyard_checkpoint.lightning import RandomNumbers, TrainyardCheckpointIO  # noqa: E402
+import trainyard_checkpoint.lightning as adapter  # noqa: E402
+from trainyard_checkpoint import Checkpointer, CheckpointError, CheckpointWarning, NotFound, Save  # noqa: E402
+from trainyard_checkpoint.lightning import RngState, TrainyardCheckpointIO  # noqa: E402
 
 torch.set_num_threads(1)
 warnings.simplefilter("ignore")
@@ -73,6 +75,12 @@ class Model(pl.LightningModule):
         return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)]
 
 
+class Opened:
+    """A store that may be opened for reading only."""
+
+    existing = staticmethod(adapter._engine.Store.existing)
+
+
 class Adapter(unittest.TestCase):
     def setUp(self) -> None:
         folder = tempfile.TemporaryDirectory(prefix="trainyard-checkpoint-", ignore_cleanup_errors=True)
@@ -86,7 +94,7 @@ class Adapter(unittest.TestCase):
         keeper = callbacks.ModelCheckpoint(self.folder / f"{root} of Lightning", save_top_k=-1, **saves)
         trainer = pl.Trainer(
             plugins=[plugin],
-            callbacks=[RandomNumbers(), keeper],
+            callbacks=[RngState(), keeper],
             accelerator="cpu",
             max_steps=18,
             default_root_dir=self.folder,
@@ -126,6 +134,9 @@ class Adapter(unittest.TestCase):
             plugin.load_checkpoint(found[0])
         model, _ = self.fit("root", path=str(found[1]), every_n_train_steps=3)
         self.assertEqual(min(model.losses), 7)
+        # The attempt that saved then resumed from step 6, and not from step 9, which was the newest.
+        record = json.loads(max((self.folder / "root" / "attempts").glob("*.0000.json")).read_text())
+        self.assertIn("000000000006-", record["resumesFrom"]["folder"])
         plugin.remove_checkpoint(found[1])
         self.assertFalse(found[1].exists())
 
@@ -147,6 +158,51 @@ class Adapter(unittest.TestCase):
             plugin.load_checkpoint(self.folder / "root")
         with self.assertRaises(FileNotFoundError):
             plugin.load_checkpoint(self.folder / "absent.ckpt")
+
+    def test_save_that_is_skipped_is_no_file(self) -> None:
+        plugin = TrainyardCheckpointIO(self.folder / "root", deadline=0.1)
+        self.addCleanup(plugin.teardown)
+        # A save that never ends.
+        plugin._last = plugin._made()._last = Save(3)
+        with self.assertRaisesRegex(CheckpointError, "step 4 was not saved: the save before did not end in 0.1 s"):
+            plugin.save_checkpoint({"global_step": 4, "optimizer_states": []}, self.folder / "four.ckpt")
+        self.assertFalse((self.folder / "four.ckpt").exists())
+
+    def test_addresses(self) -> None:
+        """An address is never a folder of this machine."""
+        plugin = TrainyardCheckpointIO("s3://bucket/run", deadline=0.1)
+        with unittest.mock.patch.dict(os.environ, {"AWS_ENDPOINT_URL": "https://user:secret@127.0.0.1"}):
+            with self.assertRaisesRegex(CheckpointError, "AWS_ENDPOINT_URL"):
+                plugin.resume()
+        # The step is being saved, so that only the file is written.
+        plugin._last = Save(4)
+        plugin.save_checkpoint({"global_step": 4, "optimizer_states": []}, self.folder / "four.ckpt")
+        mark = json.loads((self.folder / "four.ckpt").read_text())
+        self.assertEqual((mark["root"], mark["step"]), ("s3://bucket/run", 4))
+
+    def test_reading_creates_nothing(self) -> None:
+        with Checkpointer(self.folder / "root") as checkpointer:
+            checkpointer.save(3, checkpoint={"global_step": 3}, wait=True)
+        mark = {"trainyard_checkpoint": 1, "root": str(self.folder / "root"), "step": 3}
+        (self.folder / "three.ckpt").write_text(json.dumps(mark))
+        with unittest.mock.patch.object(adapter._engine, "Store", Opened):
+            found = TrainyardCheckpointIO(self.folder / "root").load_checkpoint(self.folder / "three.ckpt")
+        self.assertEqual(found, {"global_step": 3})
+
+    def test_other_ranks_wait_as_long_as_the_deadline(self) -> None:
+        """Rank 0 reads the step before it names it."""
+        plugin = TrainyardCheckpointIO(self.folder / "root", deadline=700.0)
+        with unittest.mock.patch.object(adapter, "World", side_effect=Stopped) as made, self.assertRaises(Stopped):
+            plugin.load_checkpoint(self.folder / "root")
+        self.assertEqual(made.call_args.args[-1], 700.0)
+
+    def test_rng_state_of_another_number_of_ranks(self) -> None:
+        trainer = unittest.mock.Mock(world_size=1, global_rank=0)
+        checkpoint: dict = {}
+        RngState().on_save_checkpoint(trainer, None, checkpoint)
+        trainer.world_size = 2
+        with self.assertWarnsRegex(CheckpointWarning, "the RNG state was not restored: 1 ranks saved it, and 2 run"):
+            RngState().on_load_checkpoint(trainer, None, checkpoint)
 
     @unittest.skipIf("LIGHTNING_PACKAGE" in os.environ, "this is the other name")
     def test_other_name_of_the_package(self) -> None:

@@ -1,6 +1,5 @@
 """A Hugging Face Trainer that is stopped and continued logs what one logs that was never stopped."""
 
-import functools
 import os
 import pathlib
 import signal
@@ -45,6 +44,8 @@ class Waiting(CheckpointCallback):
 
 
 class Adapter(unittest.TestCase):
+    _whole: Trainer | None = None
+
     def setUp(self) -> None:
         folder = tempfile.TemporaryDirectory(prefix="trainyard-checkpoint-", ignore_cleanup_errors=True)
         self.addCleanup(folder.cleanup)
@@ -61,12 +62,13 @@ class Adapter(unittest.TestCase):
         trainer.remove_callback(PrinterCallback)
         return trainer
 
-    @functools.cache
     def whole(self) -> Trainer:
-        """A run without checkpoints that nothing stops."""
-        trainer = self.trainer(save_strategy="no")
-        trainer.train()
-        return trainer
+        """A run without checkpoints that nothing stops; one for all tests."""
+        if Adapter._whole is None:
+            trainer = self.trainer(save_strategy="no")
+            trainer.train()
+            Adapter._whole = trainer
+        return Adapter._whole
 
     def train(self, root: str, stop: Stop | None = None, every: int | None = None, **arguments: object) -> tuple[Trainer, CheckpointCallback]:
         trainer = self.trainer(*([stop] if stop else []), **arguments)
@@ -134,6 +136,21 @@ class Adapter(unittest.TestCase):
         resumed, checkpoints = self.train("root", **case)
         self.assertEqual(checkpoints.step, 4)
         self.assertEqual(logs(resumed), logs(self.whole()))
+
+    def test_attempts_that_died_before_the_model_was_read(self) -> None:
+        """`resume` reads small values only: a step counts as restored once `train` has read the model."""
+        case = {"save_strategy": "steps", "save_steps": 4}
+        with self.assertRaises(Stopped):
+            self.train("root", Stop(11), **case)
+        steps = []
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for attempt in (2, 3, 4):
+                checkpoints = CheckpointCallback(self.folder / "root", attempt=attempt)
+                checkpoints.resume(self.trainer(**case))
+                checkpoints.checkpointer.close()
+                steps.append(checkpoints.step)
+        self.assertEqual(steps, [8, 8, 4])
 
     def test_refused(self) -> None:
         best = self.trainer(load_best_model_at_end=True, eval_steps=5, save_steps=5)
