@@ -243,9 +243,11 @@ fn surplus(store: &Store, folder: &StepName, commit: &Commit) -> Vec<String> {
             .pieces
             .get(rank as usize)
             .is_some_and(|piece| (file as usize) < piece.files.len()),
-        Ok(StepFile::Piece(rank) | StepFile::Objects(rank)) => rank < commit.world,
+        Ok(StepFile::Piece(rank) | StepFile::Objects(rank) | StepFile::LocalPiece(rank)) => {
+            rank < commit.world
+        }
         Ok(StepFile::Layout(id)) => commit.layouts.iter().any(|layout| layout.id == id),
-        Ok(StepFile::Commit) => true,
+        Ok(StepFile::Commit | StepFile::LocalCommit | StepFile::Drain) => true,
         Ok(StepFile::Removed) => false,
         Err(_) => name == trainyard_core::checkpoint::OBJECTS || is_unfinished(name),
     };

@@ -22,6 +22,10 @@ pub const OBJECTS: &str = "objects";
 pub const COMMIT_FILE: &str = "COMMIT.json";
 /// In a step folder: what `COMMIT.json` is renamed to before the data is removed.
 pub const REMOVED_FILE: &str = "REMOVED.json";
+/// On the shared tier: the commit of a step that local tiers have, byte for byte.
+pub const LOCAL_COMMIT_FILE: &str = "LOCAL.json";
+/// On the shared tier: the commit of a step that is being copied to it, byte for byte.
+pub const DRAIN_FILE: &str = "DRAIN.json";
 /// The newest folder, for people and scripts. Readers open that folder as well, because a listing may not have it yet; what counts is the
 /// commit in it.
 pub const LATEST: &str = "latest";
@@ -249,6 +253,12 @@ pub enum StepFile {
     Commit,
     /// `REMOVED.json`.
     Removed,
+    /// `00003.local.json`: the piece of a rank that the local tier of its node has.
+    LocalPiece(u32),
+    /// `LOCAL.json`: the commit of a step that local tiers have.
+    LocalCommit,
+    /// `DRAIN.json`: the commit of a step that is being copied to this tier.
+    Drain,
 }
 
 impl fmt::Display for StepFile {
@@ -261,6 +271,9 @@ impl fmt::Display for StepFile {
             Self::Layout(id) => write!(out, "layout-{id}.json"),
             Self::Commit => out.write_str(COMMIT_FILE),
             Self::Removed => out.write_str(REMOVED_FILE),
+            Self::LocalPiece(rank) => write!(out, "{rank:05}.local.json"),
+            Self::LocalCommit => out.write_str(LOCAL_COMMIT_FILE),
+            Self::Drain => out.write_str(DRAIN_FILE),
         }
     }
 }
@@ -275,6 +288,15 @@ impl FromStr for StepFile {
             }
             if text == REMOVED_FILE {
                 return Some(Self::Removed);
+            }
+            if text == LOCAL_COMMIT_FILE {
+                return Some(Self::LocalCommit);
+            }
+            if text == DRAIN_FILE {
+                return Some(Self::Drain);
+            }
+            if let Some(rest) = text.strip_suffix(".local.json") {
+                return Some(Self::LocalPiece(number(rest)?));
             }
             if let Some(rest) = text.strip_prefix("layout-") {
                 return Some(Self::Layout(rest.strip_suffix(".json")?.parse().ok()?));

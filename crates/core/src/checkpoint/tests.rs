@@ -1,6 +1,7 @@
 //! Stores made up for the tests of each decision.
 
 mod commits;
+mod drains;
 mod figures;
 mod files;
 mod headers;

@@ -61,6 +61,9 @@ fn step_files_parse_as_written() {
         ),
         ("COMMIT.json", StepFile::Commit),
         ("REMOVED.json", StepFile::Removed),
+        ("00003.local.json", StepFile::LocalPiece(3)),
+        ("LOCAL.json", StepFile::LocalCommit),
+        ("DRAIN.json", StepFile::Drain),
     ] {
         assert_eq!(file.to_string(), text);
         assert_eq!(text.parse(), Ok(file));
