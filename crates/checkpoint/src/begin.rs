@@ -74,23 +74,33 @@ pub fn begin(
     wanted: &Wanted,
     unreadable: &BTreeMap<StepName, String>,
 ) -> Result<Begun, BeginError> {
+    let choose = |view: &View| choose(store, view, wanted, unreadable);
+    begin_seeing(store, attempt, holder, &|| store.view(), &choose)
+}
+
+/// The same with a view that `look` gives and a choice that follows from it.
+pub(crate) fn begin_seeing(
+    store: &Store,
+    attempt: Option<u32>,
+    holder: &str,
+    look: &dyn Fn() -> Result<View, StoreError>,
+    choose: &dyn Fn(&View) -> Selection,
+) -> Result<Begun, BeginError> {
     // Before the record: one that resumes from nothing hides what is there.
-    if let Selection::None { reasons } = choose(store, &store.view()?, wanted, unreadable)
+    if let Selection::None { reasons } = choose(&look()?)
         && !reasons.is_empty()
     {
         return Err(BeginError::NothingUsable(reasons));
     }
     let mut passed = Vec::new();
-    let id = store.fence(attempt, holder, |view| {
-        match choose(store, view, wanted, unreadable) {
-            Selection::Choice(choice) => {
-                passed = choice.passed;
-                Some(choice.commit.folder)
-            }
-            Selection::None { reasons } => {
-                passed = reasons;
-                None
-            }
+    let id = store.fence_seeing(attempt, holder, look, |view| match choose(view) {
+        Selection::Choice(choice) => {
+            passed = choice.passed;
+            Some(choice.commit.folder)
+        }
+        Selection::None { reasons } => {
+            passed = reasons;
+            None
         }
     })?;
     let name = within(ATTEMPTS, &id.record_file());

@@ -68,6 +68,13 @@ impl Store {
 
     /// Fails if a higher attempt than `mine` has begun. Only names are read: a name alone fences.
     pub fn check_fence(&self, mine: AttemptId) -> Result<(), StoreError> {
+        // What the drain has seen on the shared tier fences the local one, too.
+        let behind = self.behind.as_ref();
+        if let Some(by) = behind.and_then(|behind| behind.board.lock().fenced)
+            && by > mine
+        {
+            return Err(StoreError::Fenced { mine, by });
+        }
         let entries = self
             .storage
             .list(ATTEMPTS)
@@ -97,7 +104,7 @@ impl Store {
         holder: &str,
         choose: impl FnMut(&View) -> Option<StepName>,
     ) -> Result<AttemptId, StoreError> {
-        self.take_record(attempt, holder, None, choose)
+        self.take_record(attempt, holder, None, &|| self.view(), choose)
     }
 
     /// The same on a disk that may be full: where there is no room for the record, what `keep` allows is removed, and the record is
@@ -109,7 +116,18 @@ impl Store {
         keep: &Policy,
         choose: impl FnMut(&View) -> Option<StepName>,
     ) -> Result<AttemptId, StoreError> {
-        self.take_record(attempt, holder, Some(keep), choose)
+        self.take_record(attempt, holder, Some(keep), &|| self.view(), choose)
+    }
+
+    /// The same where more than this store has commits of the run: `look` gives the view of all.
+    pub(crate) fn fence_seeing(
+        &self,
+        attempt: Option<u32>,
+        holder: &str,
+        look: &dyn Fn() -> Result<View, StoreError>,
+        choose: impl FnMut(&View) -> Option<StepName>,
+    ) -> Result<AttemptId, StoreError> {
+        self.take_record(attempt, holder, None, look, choose)
     }
 
     fn take_record(
@@ -117,12 +135,13 @@ impl Store {
         attempt: Option<u32>,
         holder: &str,
         mut keep: Option<&Policy>,
+        look: &dyn Fn() -> Result<View, StoreError>,
         mut choose: impl FnMut(&View) -> Option<StepName>,
     ) -> Result<AttemptId, StoreError> {
         let mut pause = FIRST_PAUSE;
         let mut failure = StoreError::Contended;
         for _ in 0..CLAIM_RETRIES {
-            let view = self.view()?;
+            let view = look()?;
             let id = match claim(attempt, holder, &view.records) {
                 Claim::Mine(id) => {
                     // An earlier call may have been cut between the publish and the sync.

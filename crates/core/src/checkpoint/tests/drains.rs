@@ -23,7 +23,8 @@ fn steps_of(folders: &[StepName]) -> Vec<u64> {
 fn newest_is_drained_and_others_skipped() {
     let all = DrainPolicy::default();
     let tenth = DrainPolicy { every: Some(10) };
-    let cases: [(&[(u64, &str)], DrainPolicy, Option<u64>, &str); 11] = [
+    type Case<'a> = (&'a [(u64, &'a str)], DrainPolicy, Option<u64>, &'a str);
+    let cases: [Case<'_>; 11] = [
         (&[], all, None, "nothing to copy"),
         (&[(1, "safe")], all, None, "nothing to copy"),
         (&[(1, "safe"), (2, "")], all, None, "step 2 is copied next"),
