@@ -1,12 +1,12 @@
 //! A step that is being restored.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 use pyo3::prelude::*;
 use trainyard_checkpoint_engine::{
     clock::Clock,
+    load::TierStore,
     regions::{Opened, RegionsError},
-    store::Store,
 };
 use trainyard_core::checkpoint::{CommitRef, Region, WantedRegion};
 
@@ -25,12 +25,12 @@ pub(crate) struct Checkpoint(Opened);
 
 impl Checkpoint {
     pub(crate) fn open(
-        store: &Arc<Store>,
+        tiers: Vec<TierStore>,
         clock: &dyn Clock,
         reference: CommitRef,
         timeout: Duration,
     ) -> PyResult<Self> {
-        Opened::open(Arc::clone(store), clock, reference, timeout)
+        Opened::open_tiers(tiers, clock, reference, timeout)
             .map(Self)
             .map_err(|error| of_regions(&error))
     }
@@ -54,6 +54,11 @@ impl Checkpoint {
     #[getter]
     fn folder(&self) -> String {
         self.0.reference().folder.to_string()
+    }
+
+    /// What was damaged on one tier and read from the next, since the last call.
+    fn notes(&self) -> Vec<String> {
+        self.0.notes()
     }
 
     /// Its tensors: type and shape by name.

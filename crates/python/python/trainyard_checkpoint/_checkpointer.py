@@ -18,6 +18,7 @@ from ._engine import CheckpointError, Damaged, Fenced
 from ._leaf import Leaf
 from ._restore import Restorer
 from ._save import Save
+from ._tiers import Tiers
 from ._world import World
 
 #: How long another rank's record or commit may take to be seen through a network file system.
@@ -44,6 +45,10 @@ class Checkpointer:
     group of the ranks; without it the default one, then `RANK` and `WORLD_SIZE`. per_rank: names whose state is that of one rank.
     data: `"restart-epoch"` leaves these as they are when the number of ranks has changed. sigterm: whether SIGTERM makes the next
     `step` save at once and end the process.
+
+    local: a folder of the node, such as a fast disk: saves commit there, and are copied to `root` in the background. drain_every: only steps
+    that this divides are copied, and the newest at the end. bandwidth: bytes per second that the copy may take. grace: seconds from SIGTERM
+    to SIGKILL; after the local save, the copy gets what is left of it.
     """
 
     def __init__(
@@ -51,6 +56,9 @@ class Checkpointer:
         root: str | os.PathLike[str],
         *,
         local: str | os.PathLike[str] | None = None,
+        drain_every: int | None = None,
+        bandwidth: int | None = None,
+        grace: float = 30.0,
         keep: int = 3,
         keep_every: int | None = None,
         every: int | None = None,
@@ -69,18 +77,28 @@ class Checkpointer:
         text = os.fspath(root)
         if "://" in text:
             raise CheckpointError(f"`{text}` is not a folder; object stores are not supported yet")
-        if local is not None:
-            raise CheckpointError("`local` is not supported yet; give a folder that all ranks see as `root`")
+        if local is None and (drain_every is not None or bandwidth is not None):
+            raise CheckpointError("`drain_every` and `bandwidth` are about the copy from `local` to `root`, and `local` is not given")
         if on_error not in ("warn", "raise"):
             raise CheckpointError(f"unknown on_error `{on_error}`; expected one of `warn`, `raise`")
         if data not in ("exact", "restart-epoch"):
             raise CheckpointError(f"unknown data `{data}`; expected one of `exact`, `restart-epoch`")
-        for name, number in (("keep", keep), ("every", every), ("keep_every", keep_every), ("max_failures", max_failures)):
+        for name, number in (
+            ("keep", keep),
+            ("every", every),
+            ("keep_every", keep_every),
+            ("max_failures", max_failures),
+            ("drain_every", drain_every),
+            ("bandwidth", bandwidth),
+        ):
             if number is not None and (type(number) is not int or number < 1):
                 raise CheckpointError(f"`{name}` must be a number of 1 or more, found `{number}`")
         if (rank is None) != (world is None):
             raise CheckpointError("`rank` and `world` go together")
         self.root = text
+        self._tiers = None if local is None else Tiers(local, drain_every, bandwidth, grace)
+        #: Where the restored step came from, with a local tier.
+        self.restored_from: str | None = None
         self._keep, self._keep_every, self._every = keep, keep_every, every
         self._on_error, self._max_failures, self._deadline = on_error, max_failures, deadline
         self._given = (rank, world, group, attempt)
@@ -112,6 +130,7 @@ class Checkpointer:
         self._old_handler: Any = None
         self._is_prepared = False
         self._about: dict[str, Any] | None = None
+        self._nodes: dict[str, Any] = {}
         self._is_closed = False
 
     # Methods of the training loop.
@@ -219,6 +238,12 @@ class Checkpointer:
         if is_done:
             for save in self._unsettled:
                 save._settle(_EXIT_SECONDS if timeout is None else timeout)
+        if self._tiers is not None:
+            # After an end in time, the local tier has the step; the next attempt continues the copy.
+            figures = {} if last is None else last.seconds
+            why = self._tiers.close(self._deadline if timeout is None else timeout, figures)
+            for failure in [*self._tiers.failures(), *([] if why is None else [why])]:
+                warnings.warn(CheckpointWarning(failure), stacklevel=2)
         if not is_done and last is not None:
             warnings.warn(CheckpointWarning(f"step {last.step} was not committed before the end"), stacklevel=2)
         else:
@@ -249,7 +274,7 @@ class Checkpointer:
         rank, size, group, _ = self._given
         self._world = World(rank, size, group, self._deadline)
         os.makedirs(os.path.dirname(os.path.abspath(self.root)), exist_ok=True)
-        self._store = _engine.Store(self.root)
+        self._store = _engine.Store(self.root) if self._tiers is None else self._tiers.open(self.root, self._world)
         self._collector = Collector(self._world, self._per_rank)
         atexit.register(self._at_exit)
         if self._takes_sigterm and threading.current_thread() is threading.main_thread():
@@ -262,6 +287,7 @@ class Checkpointer:
             return
         world, store = self._open()
         attempt = self._given[3] if self._given[3] is not None else world.attempt()
+        self._nodes = {} if self._tiers is None else self._tiers.nodes(world, store)
         if world.size > 1 and not world.has_group:
             found = self._begin_by_files(world, store, attempt, unreadable)
         else:
@@ -278,15 +304,19 @@ class Checkpointer:
                 warnings.warn(CheckpointWarning(f"passed over {why}"), stacklevel=4)
         self._begun = (number, restart)
         self._session = _engine.Session(store, number, restart, world.rank, world.size, self._keep, self._keep_every)
+        if self._tiers is not None:
+            self._tiers.begun(world, store, self._session, self._begun, self._keep, self._keep_every, self._deadline)
 
     def _take(self, world: World, store: _engine.Store, attempt: int | None, unreadable: dict[str, str]) -> Any:
         try:
-            begun = store.begin(attempt, world.holder(), world.size, unreadable)
+            begun = store.begin(attempt, world.holder(), world.size, unreadable, self._nodes)
         except CheckpointError as error:
             if world.has_group:
                 return error
             raise
-        return (begun.attempt, begun.restart, begun.resumes_from, begun.passed)
+        self.restored_from = begun.source
+        passed = begun.passed if begun.failure is None else [*begun.passed, begun.failure]
+        return (begun.attempt, begun.restart, begun.resumes_from, passed)
 
     def _begin_by_files(self, world: World, store: _engine.Store, attempt: int | None, unreadable: dict[str, str]) -> Any:
         if attempt is None:
@@ -310,10 +340,12 @@ class Checkpointer:
             store.restored(*self._begun, reference[0])
 
     def _restore_from(self, store: _engine.Store, world: World, reference: tuple[str, str], strict: bool, state: dict[str, Any]) -> int:
+        if self._tiers is not None:
+            self._tiers.bring(store, reference[0], self._deadline)
         opened = store.open(*reference, 0.0 if world.rank == 0 else _VISIBLE_SECONDS)
         restored = Restorer(opened, world, strict, self._per_rank, self._data).restore(state)
         self.values = restored.values
-        notes = _about.differences(restored.about, self._about_now())
+        notes = opened.notes() + _about.differences(restored.about, self._about_now())
         notes += [f"`{name}` was not restored: the number of ranks has changed" for name in restored.skipped]
         if self._saves_rng and restored.rng is not None:
             notes += _rng.restore(restored.rng)
@@ -366,6 +398,8 @@ class Checkpointer:
         if type(step) is not int or step < 0:
             raise CheckpointError(f"a step must be a number of 0 or more, found `{step}`")
         self._begin({})
+        if self._tiers is not None:
+            self._tiers.start()
         self._hook(state)
         may_save, is_urgent = self._may_save(wait or urgent)
         save = Save(step)
@@ -473,6 +507,9 @@ class Checkpointer:
     def _reap(self, quiet: bool = False) -> None:
         """Reports how the last save ended, once."""
         last = self._last
+        if self._tiers is not None and not quiet:
+            for failure in self._tiers.failures():
+                warnings.warn(CheckpointWarning(failure), stacklevel=4)
         if last is None or not last.done or last._is_reported:
             return
         last._is_reported = True
@@ -504,6 +541,8 @@ class Checkpointer:
             os.kill(os.getpid(), signal.SIGTERM)
             return
         self._is_terminating = True
+        if self._tiers is not None:
+            self._tiers.sigterm()
 
     def _terminate(self) -> None:
         """After the save that SIGTERM asked for: what would have happened without us."""
