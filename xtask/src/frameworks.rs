@@ -7,6 +7,7 @@
 //! again. Its name holds a hash of everything it was made from, so a changed pin never meets an
 //! old environment.
 
+mod adapters;
 mod hangs;
 mod install;
 mod package;
@@ -209,14 +210,35 @@ const FRAMEWORKS: &[Framework] = &[
         steps: 0,
         trials: &[],
     },
+    // Adapters of that package; their examples are run with it.
+    Framework {
+        name: "transformers",
+        folder: "examples/transformers",
+        bases: &["pytorch"],
+        module: "accelerate, transformers",
+        need: Need::Nothing,
+        took: 68,
+        steps: 120,
+        trials: &[],
+    },
+    Framework {
+        name: "lightning",
+        folder: "examples/lightning",
+        bases: &["pytorch", "transformers"],
+        module: "lightning, pytorch_lightning",
+        need: Need::Nothing,
+        took: 60,
+        steps: 200,
+        trials: &[],
+    },
     // No examples of ours: programs whose progress is compared with what `run` reads of them.
     Framework {
         name: trainers::FRAMEWORK,
         folder: "tools/trainers",
-        bases: &["pytorch", "xgboost"],
+        bases: &["pytorch", "xgboost", "transformers", "lightning"],
         module: "accelerate, lightgbm, lightning, transformers",
         need: Need::Nothing,
-        took: 60,
+        took: 40,
         steps: 0,
         trials: &[],
     },

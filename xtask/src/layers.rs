@@ -128,6 +128,15 @@ const TWICE: &[(&str, &str)] = &[
         "base64",
         "`kube-client` has moved to the next version, `k8s-openapi` has not",
     ),
+    ("crypto-common", "as `digest`, which it comes with"),
+    (
+        "digest",
+        "`object_store` takes its two checksums from crates of different age: `md-5` has moved, `crc-fast` has not",
+    ),
+    (
+        "getrandom",
+        "`ring` is still on the version before; `object_store` brings the next one with `rand`",
+    ),
     (
         "syn",
         "derive macros are moving to the next version one by one; none of it is in the binary",

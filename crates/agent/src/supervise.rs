@@ -57,6 +57,7 @@ use trainyard_core::{
     barrier::{EXIT_STOPPED, Leader, MAX_MEMBERS, Member, frame::MAX_TOKEN},
     launch::{
         agent::SERVER_NAME,
+        checkpoints::variable_name::JOB_UID,
         supervise::{OperatorAddress, SuperviseSettings, SupervisedRanks},
     },
     spec::WatchMode,
@@ -210,8 +211,11 @@ fn prepare(
     let inspect = in_folder(settings, "stacks cannot be asked for", Inspect::start);
     let last_words = settings.last_words.as_ref().map(PathBuf::from);
     let rank = (settings.ranks.count == 1).then_some(settings.ranks.first);
+    let mut variables = setup.variables.clone();
+    // The number of the attempt is the job's; a store of checkpoints counts on from what an earlier job left there.
+    variables.push((JOB_UID, settings.job.clone()));
     let program = Program::new(words, descriptors, lines)
-        .with_variables(setup.variables.clone())
+        .with_variables(variables)
         .made_for(setup.attempt)
         .with_gpus(GpuMemory::start(None), setup.limits().stop_within);
     Ok(move |signals| {

@@ -32,6 +32,10 @@ impl Clock for AbandonClock {
         }
     }
 
+    fn elapsed(&self) -> Duration {
+        self.inner.elapsed()
+    }
+
     fn wait(&self, time: Duration) {
         self.inner.wait(time);
     }
@@ -76,5 +80,6 @@ mod tests {
         assert_eq!(inner.now(), clock.now());
         abandon.now();
         assert!(clock.now() > inner.now() + Duration::from_hours(1_000_000));
+        assert_eq!(clock.elapsed(), Duration::from_secs(5));
     }
 }

@@ -14,8 +14,12 @@ use std::{
 
 /// Measures durations and waits.
 pub trait Clock: fmt::Debug + Send + Sync {
-    /// Time since some fixed start.
+    /// Time since some fixed start, for deadlines.
     fn now(&self) -> Duration;
+    /// Time since some fixed start, for durations: it never jumps, also not for a save that is abandoned.
+    fn elapsed(&self) -> Duration {
+        self.now()
+    }
     /// Waits.
     fn wait(&self, time: Duration);
     /// Seconds since 1970, for people who read the files. No decision uses it.

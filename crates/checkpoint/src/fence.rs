@@ -3,8 +3,8 @@
 use std::{collections::BTreeSet, io, time::Duration};
 
 use trainyard_core::checkpoint::{
-    ATTEMPTS, AttemptFile, AttemptId, Claim, CommitRef, Fence, Policy, RecordSeen, Restored,
-    StepName, VERSION, claim, fenced_by, lineage,
+    ATTEMPTS, AttemptFile, AttemptId, Claim, Claimant, CommitRef, Fence, Policy, RecordSeen,
+    Restored, StepName, VERSION, claim, fenced_by, lineage,
 };
 
 use crate::{
@@ -102,74 +102,74 @@ impl Store {
         &self,
         attempt: Option<u32>,
         holder: &str,
-        choose: impl FnMut(&View) -> Option<StepName>,
+        mut choose: impl FnMut(&View) -> Option<StepName>,
     ) -> Result<AttemptId, StoreError> {
-        self.take_record(attempt, holder, None, &|| self.view(), choose)
+        let claimant = Claimant::new(attempt, holder);
+        let look = || self.view();
+        self.take_record(&claimant, None, &look, |view| Ok(choose(view)))
     }
 
     /// The same on a disk that may be full: where there is no room for the record, what `keep` allows is removed, and the record is
-    /// taken once more. The chosen commit stays.
-    pub fn fence_keeping(
+    /// taken once more. The chosen commit stays. An error of `choose` is returned, and no record is taken.
+    pub fn fence_keeping<E: From<StoreError>>(
         &self,
-        attempt: Option<u32>,
-        holder: &str,
+        claimant: &Claimant,
         keep: &Policy,
-        choose: impl FnMut(&View) -> Option<StepName>,
-    ) -> Result<AttemptId, StoreError> {
-        self.take_record(attempt, holder, Some(keep), &|| self.view(), choose)
+        choose: impl FnMut(&View) -> Result<Option<StepName>, E>,
+    ) -> Result<AttemptId, E> {
+        self.fence_seeing(claimant, keep, &|| self.view(), choose)
     }
 
     /// The same where more than this store has commits of the run: `look` gives the view of all.
-    pub(crate) fn fence_seeing(
+    pub(crate) fn fence_seeing<E: From<StoreError>>(
         &self,
-        attempt: Option<u32>,
-        holder: &str,
+        claimant: &Claimant,
+        keep: &Policy,
         look: &dyn Fn() -> Result<View, StoreError>,
-        choose: impl FnMut(&View) -> Option<StepName>,
-    ) -> Result<AttemptId, StoreError> {
-        self.take_record(attempt, holder, None, look, choose)
+        choose: impl FnMut(&View) -> Result<Option<StepName>, E>,
+    ) -> Result<AttemptId, E> {
+        self.take_record(claimant, Some(keep), look, choose)
     }
 
-    fn take_record(
+    fn take_record<E: From<StoreError>>(
         &self,
-        attempt: Option<u32>,
-        holder: &str,
+        claimant: &Claimant,
         mut keep: Option<&Policy>,
         look: &dyn Fn() -> Result<View, StoreError>,
-        mut choose: impl FnMut(&View) -> Option<StepName>,
-    ) -> Result<AttemptId, StoreError> {
+        mut choose: impl FnMut(&View) -> Result<Option<StepName>, E>,
+    ) -> Result<AttemptId, E> {
         let mut pause = FIRST_PAUSE;
         let mut failure = StoreError::Contended;
         for _ in 0..CLAIM_RETRIES {
             let view = look()?;
-            let id = match claim(attempt, holder, &view.records) {
+            let id = match claim(claimant, &view.records) {
                 Claim::Mine(id) => {
                     // An earlier call may have been cut between the publish and the sync.
                     self.sync_folder(ATTEMPTS)?;
                     return Ok(id);
                 }
                 Claim::Fenced(by) => {
-                    let mine = AttemptId::first(attempt.unwrap_or(0));
-                    return Err(StoreError::Fenced { mine, by });
+                    let mine = AttemptId::first(claimant.store_attempt(&view.records).unwrap_or(0));
+                    return Err(StoreError::Fenced { mine, by }.into());
                 }
                 Claim::Take(id) => id,
             };
             let history = lineage(self.run(), &view.records, &view.commits());
-            let resume = choose(&view);
+            let resume = choose(&view)?;
             if let Some(folder) = resume.as_ref().filter(|folder| !history.has(folder)) {
                 failure = StoreError::NotInHistory(folder.clone());
                 self.clock.wait(pause);
                 pause = pause.saturating_mul(2).min(LONGEST_PAUSE);
                 continue;
             }
-            let record = history.fence(self.run(), id, holder, resume.as_ref());
+            let record = history.fence(self.run(), id, claimant, resume.as_ref());
             let name = within(ATTEMPTS, &id.record_file());
             match self.publish(&name, &record) {
                 Ok(Published::Done) => return Ok(id),
                 Ok(Published::Other(_)) => failure = StoreError::Contended,
                 Err(error) if error.is_full() => {
                     let Some(policy) = keep.take() else {
-                        return Err(error);
+                        return Err(error.into());
                     };
                     let bounds = Bounds {
                         pinned: resume.into_iter().collect::<BTreeSet<_>>(),
@@ -179,10 +179,10 @@ impl Store {
                     drop(remove::prune_within(self, None, policy, false, &bounds));
                     failure = error;
                 }
-                Err(error) => return Err(error),
+                Err(error) => return Err(error.into()),
             }
         }
-        Err(failure)
+        Err(failure.into())
     }
 
     /// The commit that an attempt resumes from, as its record says; `None` where it starts at step 0.

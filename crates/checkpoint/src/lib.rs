@@ -8,14 +8,19 @@ pub mod abandon;
 pub mod arena;
 pub mod begin;
 pub mod buffer;
+mod choose;
 pub mod clock;
 pub mod drain;
 #[cfg(any(test, feature = "faulty"))]
 pub mod faulty;
 mod fence;
 pub mod files;
+pub mod formats;
 pub mod load;
 pub mod look;
+#[cfg(feature = "object")]
+pub mod object;
+pub mod open;
 mod publish;
 pub mod read;
 pub mod regions;

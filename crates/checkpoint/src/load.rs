@@ -8,11 +8,11 @@ use std::{
 
 use trainyard_core::checkpoint::{
     COMMIT_FILE, Choice, Commit, CommitPiece, CommitRef, CommitSeen, Objects, Passed, Piece,
-    Sealed, Selection, Source, StepFile, StepName, Tier, TierView, Wanted, lineage, select,
-    suspects,
+    Sealed, Selection, Source, StepFile, StepName, Tier, TierView, Wanted, lineage, suspects,
 };
 
 use crate::{
+    choose,
     read::{ReadError, read_file},
     storage::within,
     store::{Store, StoreError},
@@ -136,11 +136,12 @@ impl Loader {
     ///
     /// Pieces are looked at for the newest commit first and for older ones only if that is not enough.
     pub fn choose(&self, wanted: &Wanted) -> Result<Selection, StoreError> {
-        let (mut records, mut commits) = (Vec::new(), Vec::new());
+        let (mut records, mut commits, mut folders) = (Vec::new(), Vec::new(), Vec::new());
         for tier in &self.tiers {
             let view = tier.store.view()?;
             commits.extend(view.commits());
             records.extend(view.records);
+            folders.extend(view.folders);
         }
         let Some(first) = self.tiers.first() else {
             return Ok(Selection::None {
@@ -159,18 +160,11 @@ impl Loader {
                 pieces: BTreeMap::new(),
             })
             .collect();
-        let mut selection = select(&history, &views, wanted, &known);
-        for seen in history.commits.iter().rev() {
-            for (view, tier) in views.iter_mut().zip(&self.tiers) {
-                let pieces = tier.store.pieces_seen(&seen.folder, &seen.commit.document);
-                view.pieces.insert(seen.folder.clone(), pieces);
-            }
-            selection = select(&history, &views, wanted, &known);
-            if matches!(selection, Selection::Choice(_)) {
-                break;
-            }
-        }
-        Ok(selection)
+        let selection = choose::choose(&history, &mut views, wanted, &known, |number, seen| {
+            let store = &self.tiers[number].store;
+            store.pieces_seen(&seen.folder, &seen.commit.document)
+        });
+        Ok(selection.with_unreadable(&history, &folders))
     }
 
     /// Restores the files of some ranks of the newest commit that can be read; `None` where there is none.

@@ -15,11 +15,12 @@ use std::{
 };
 
 use trainyard_core::checkpoint::{
-    CommitRef, CommitSeen, Lineage, PieceSeen, Selection, StoreSeen, Tier, TierView, Wanted,
-    lineage, select, suspects, suspects_at_start,
+    CommitRef, CommitSeen, PieceSeen, Selection, StoreSeen, Tier, TierView, Wanted, lineage,
+    suspects, suspects_at_start,
 };
 
 use crate::{
+    choose,
     clock::SystemClock,
     files::Files,
     store::{Store, StoreError},
@@ -40,6 +41,8 @@ pub enum Moment {
         /// The attempt.
         u32,
     ),
+    /// The last attempt has ended, and no other one begins.
+    End,
     /// At any other time.
     Running,
 }
@@ -49,6 +52,8 @@ pub enum Moment {
 pub struct Looked {
     /// When it was asked for.
     pub moment: Moment,
+    /// How long ago it began. Of a late one, how long ago it was asked for at least.
+    pub age: Duration,
     /// What was seen, or why nothing was.
     pub store: Result<StoreSeen, String>,
 }
@@ -84,37 +89,29 @@ pub fn look(
     let commits = view.commits();
     let history = lineage(store.run(), &view.records, &commits);
     let suspected = match moment {
-        Moment::Start(_) => suspects_at_start(&view.records, &commits),
+        Moment::Start(_) | Moment::End => suspects_at_start(&view.records, &commits),
         Moment::Running => suspects(&view.records, &commits),
     };
-    let mut tier = TierView {
+    let mut tiers = [TierView {
         tier: Tier::Shared,
         place: "store".to_owned(),
         pieces: BTreeMap::new(),
-    };
+    }];
     let wanted = Wanted {
         world: 1,
         reshard: true,
         ..Wanted::default()
     };
-    let choose = |history: &Lineage, tier: &TierView| {
-        let tiers = std::slice::from_ref(tier);
-        select(history, tiers, &wanted, &suspected)
-    };
-    let mut selection = choose(&history, &tier);
-    // Pieces are looked at for the newest commit first, and for older ones only if that is not enough.
-    for seen in history.commits.iter().rev() {
-        let pieces = if known.as_ref() == Some(&seen.reference()) {
+    let selection = choose::choose(&history, &mut tiers, &wanted, &suspected, |_, seen| {
+        if known.as_ref() == Some(&seen.reference()) {
             promised(seen)
         } else {
             store.pieces_seen(&seen.folder, &seen.commit.document)
-        };
-        tier.pieces.insert(seen.folder.clone(), pieces);
-        selection = choose(&history, &tier);
-        if let Selection::Choice(choice) = &selection {
-            *known = Some(choice.commit.reference());
-            break;
         }
+    })
+    .with_unreadable(&history, &view.folders);
+    if let Selection::Choice(choice) = &selection {
+        *known = Some(choice.commit.reference());
     }
     Ok(StoreSeen::new(&history, &selection, &view.folders))
 }
@@ -131,7 +128,8 @@ fn promised(seen: &CommitSeen) -> Vec<PieceSeen> {
         .collect()
 }
 
-type Answer = (Moment, Duration, Result<StoreSeen, String>);
+/// What was asked for, when the look began, how long it took and what was seen.
+type Answer = (Moment, Instant, Duration, Result<StoreSeen, String>);
 
 /// Looks at a store repeatedly. Time is an argument of every call; call [`Watcher::take`] when notified and when [`Watcher::due`] is reached.
 pub struct Watcher {
@@ -176,7 +174,7 @@ impl Watcher {
             while let Ok(moment) = to_do.recv() {
                 let began = Instant::now();
                 let seen = look(moment);
-                if done.send((moment, began.elapsed(), seen)).is_err() {
+                if done.send((moment, began, began.elapsed(), seen)).is_err() {
                     return;
                 }
                 notify();
@@ -209,7 +207,7 @@ impl Watcher {
 
     /// The next result, where there is one. Begins the next look where that is due.
     pub fn take(&mut self, now: Instant) -> Option<Looked> {
-        if let Ok((moment, took, store)) = self.answers.try_recv() {
+        if let Ok((moment, began, took, store)) = self.answers.try_recv() {
             let was_late = self.in_work.take().is_some_and(|(_, _, late)| late);
             self.next = Some(now + EVERY.max(took.saturating_mul(SHARE)));
             if let Some((moment, late_at)) = self.waiting.take() {
@@ -217,7 +215,8 @@ impl Watcher {
             }
             // Whoever waited for a late one has gone on without it.
             let moment = if was_late { Moment::Running } else { moment };
-            return Some(Looked { moment, store });
+            let age = now.saturating_duration_since(began);
+            return Some(Looked { moment, age, store });
         }
         if let Some((moment, late_at)) = self.waiting
             && now >= late_at
@@ -250,6 +249,7 @@ fn late(moment: Moment) -> Looked {
     let why = format!("the store did not respond within {} s", LIMIT.as_secs());
     Looked {
         moment,
+        age: LIMIT,
         store: Err(why),
     }
 }

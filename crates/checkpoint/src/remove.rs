@@ -9,7 +9,7 @@ use std::{
 };
 
 use trainyard_core::checkpoint::{
-    ATTEMPTS, AttemptId, COMMIT_FILE, Commit, KeepWhy, LATEST, Lineage, OBJECTS, Policy,
+    ATTEMPTS, AttemptId, COMMIT_FILE, Commit, CommitSeen, KeepWhy, LATEST, Lineage, OBJECTS, Policy,
     REMOVED_FILE, ROOT_FILE, RemoveWhy, STEPS, StepFile, StepName, Uses, lineage, retain, suspects,
 };
 
@@ -27,6 +27,8 @@ pub struct Pruned {
     pub kept: Vec<(String, Vec<KeepWhy>)>,
     /// What is removed, with the reason.
     pub removed: Vec<(StepName, RemoveWhy)>,
+    /// Uploads of files that were never finished, and that were ended; only object stores have such.
+    pub uploads: u64,
     /// Folders that could not be removed, one sentence each.
     pub failures: Vec<String>,
 }
@@ -120,10 +122,44 @@ pub(crate) fn prune_within(
             }
         }
     }
-    if let Some(head) = history.head.filter(|_| !dry) {
+    if let Some(head) = history.head.as_ref().filter(|_| !dry) {
         sweep(&*store.storage, head.id);
+        let is_left = |name: &str| is_left(name, head.id, &commits, &pruned.removed);
+        match store.storage.end_uploads(&is_left) {
+            Ok(ended) => pruned.uploads = ended,
+            Err(error) => {
+                let failure = format!("cannot end uploads that were never finished: {error}");
+                pruned.failures.push(failure);
+            }
+        }
     }
     Ok(pruned)
+}
+
+/// Whether nobody finishes an upload any more, by the same rules as for a folder without commit.
+fn is_left(
+    name: &str,
+    head: AttemptId,
+    commits: &[CommitSeen],
+    removed: &[(StepName, RemoveWhy)],
+) -> bool {
+    let mut parts = name.split('/');
+    let (Some(STEPS), Some(folder), Some(_)) = (parts.next(), parts.next(), parts.next()) else {
+        return false;
+    };
+    let Ok(folder) = folder.parse::<StepName>() else {
+        return false;
+    };
+    let is_overtaken = || {
+        commits.iter().any(|seen| {
+            seen.folder.attempt == folder.attempt
+                && seen.folder.step > folder.step
+                && seen.commit.document.id() == head
+        })
+    };
+    folder.attempt < head.attempt
+        || removed.iter().any(|(gone, _)| *gone == folder)
+        || folder.attempt == head.attempt && is_overtaken()
 }
 
 /// Whether a folder that is removed for this reason was seen with a commit.
@@ -181,7 +217,8 @@ pub(crate) enum Removal {
 }
 
 /// Removes one step folder. Files that are not ours stay, and then so does the folder. So does a folder with a commit, unless the
-/// caller has seen it: a network file system may not show a commit of another node for a while, and the rename does.
+/// caller has seen it: a network file system may not show a commit of another node for a while, and the rename does. Only then a kill
+/// between the rename and the way back takes the commit away.
 pub(crate) fn remove_step(
     storage: &dyn Storage,
     folder: &StepName,
@@ -197,6 +234,12 @@ pub(crate) fn remove_step(
     }
     let commit = within(&path, COMMIT_FILE);
     let removed = within(&path, REMOVED_FILE);
+    if !has_commit {
+        match storage.stat(&commit) {
+            Ok(_) => return Ok(Removal::Committed),
+            Err(error) => gone(Err(error))?,
+        }
+    }
     match storage.rename(&commit, &removed) {
         Ok(()) if !has_commit => {
             storage.rename(&removed, &commit)?;

@@ -9,6 +9,7 @@ mod background;
 mod cuts;
 mod error;
 mod exchange;
+mod parts;
 #[cfg(test)]
 mod tests;
 
@@ -164,7 +165,7 @@ impl Session {
 
     /// The save without retention; true if this rank published the commit, and so retention is its task.
     fn commit_step(&self, step: u64, state: &State) -> Result<(Saved, bool), SaveError> {
-        let start = self.clock.now();
+        let start = self.clock.elapsed();
         let deadline = start.saturating_add(self.limits.deadline);
         let folder = self.folder(step);
         let bytes = state.bytes();
@@ -173,7 +174,7 @@ impl Session {
             commit,
             bytes,
             write: written.saturating_sub(start).as_secs_f64(),
-            wait: self.clock.now().saturating_sub(written).as_secs_f64(),
+            wait: self.clock.elapsed().saturating_sub(written).as_secs_f64(),
             removed: Vec::new(),
             not_removed: None,
         };
@@ -184,7 +185,7 @@ impl Session {
         self.with_room(step, bytes, || {
             self.write_piece(&folder, state, deadline, &mut progress)
         })?;
-        let written = self.clock.now();
+        let written = self.clock.elapsed();
         let (commit, is_mine) = self.with_room(step, bytes, || self.finish(&folder, deadline))?;
         if let Some(behind) = &self.store.behind {
             behind.board.wake();
@@ -268,7 +269,7 @@ impl Session {
         deadline: Duration,
         progress: &mut Progress,
     ) -> Result<Sealed<Piece>, SaveError> {
-        let start = self.clock.now();
+        let start = self.clock.elapsed();
         let storage = &*self.store.storage;
         let path = folder.path();
         self.store.check_fence(self.id)?;
@@ -324,7 +325,7 @@ impl Session {
             finite: state.finite,
             seconds: Seconds {
                 snapshot: state.snapshot,
-                write: self.clock.now().saturating_sub(start).as_secs_f64(),
+                write: self.clock.elapsed().saturating_sub(start).as_secs_f64(),
             },
             saved_at: i64::try_from(self.clock.date()).ok(),
             other: Map::new(),
@@ -438,7 +439,7 @@ impl Session {
         folder: &StepName,
         deadline: Duration,
     ) -> Result<(CommitRef, bool), SaveError> {
-        let start = self.clock.now();
+        let start = self.clock.elapsed();
         let mut pieces: BTreeMap<u32, Sealed<Piece>> = BTreeMap::new();
         let mut pause = self.limits.first_pause;
         loop {
@@ -450,11 +451,9 @@ impl Session {
                 return Ok(received);
             }
             let now = self.clock.now();
+            let waited = self.clock.elapsed().saturating_sub(start);
             let (mut missing, mut unreadable) = (Vec::new(), None);
-            if self.rank == 0
-                || now.saturating_sub(start) >= self.limits.takeover
-                || now >= deadline
-            {
+            if self.rank == 0 || waited >= self.limits.takeover || now >= deadline {
                 for rank in 0..self.world {
                     if pieces.contains_key(&rank) {
                         continue;
@@ -479,7 +478,7 @@ impl Session {
                     step: folder.step,
                     ranks: missing,
                     world: self.world,
-                    waited: now.saturating_sub(start),
+                    waited,
                     unreadable,
                 });
             }
@@ -518,9 +517,9 @@ impl Session {
     /// The hint for people, and retention. Neither concerns the save, which is durable.
     fn after_commit(&self, folder: &StepName) -> (Vec<StepName>, Option<String>) {
         drop(self.write_latest(folder));
-        let deadline = self.clock.now().saturating_add(self.limits.deadline);
+        let deadline = self.clock.elapsed().saturating_add(self.limits.deadline);
         let bounds = Bounds {
-            in_time: &|| self.clock.now() < deadline,
+            in_time: &|| self.clock.elapsed() < deadline,
             ..Bounds::default()
         };
         match remove::prune_within(&self.store, Some(self.id), &self.keep, false, &bounds) {

@@ -1,7 +1,7 @@
 //! What the engine needs of a place that keeps checkpoints.
 //!
-//! The trait is the lowest layer of the engine: [`crate::Files`] is a folder of this machine, `faulty::Faulty` (in tests, and
-//! with the feature `faulty`) is memory that fails on purpose. Faults are injected below the engine's own code, so what is tested is what runs.
+//! The trait is the lowest layer of the engine: [`crate::Files`] is a folder of this machine, `object::Objects` (with the feature
+//! `object`) a prefix of a bucket, `faulty::Faulty` (in tests, and with the feature `faulty`) is memory that fails on purpose. Faults are injected below the engine's own code, so what is tested is what runs.
 //!
 //! Names are relative to the root of the storage, with `/` between folders, such as `steps/000000000007-a1-5f3c9e/COMMIT.json`.
 //! A name is never used twice for different contents: caches of network file systems cannot serve an old file for a new one.
@@ -40,6 +40,12 @@ pub trait Storage: fmt::Debug + Send + Sync {
     fn stat(&self, name: &str) -> io::Result<Stat>;
     /// Bytes that can still be written.
     fn free(&self) -> io::Result<u64>;
+    /// Ends uploads that were begun and never finished, where the storage has such; `is_left` decides by the final name of the file.
+    /// How many were ended.
+    fn end_uploads(&self, _is_left: &dyn Fn(&str) -> bool) -> io::Result<u64> {
+        // A folder shows its unfinished files, and whoever removes a step removes them.
+        Ok(0)
+    }
     /// How many threads write one file at best.
     fn writers(&self) -> usize {
         1

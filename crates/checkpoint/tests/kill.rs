@@ -1,22 +1,27 @@
 //! Real processes that are killed (`SIGKILL`) at random moments while they save into a real folder.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on ends")]
 
 use std::{
+    collections::BTreeMap,
     io::{self, BufRead as _, BufReader, Write as _},
     path::Path,
     process::{Command, Stdio},
-    sync::{Arc, mpsc},
+    sync::{Arc, Mutex, mpsc},
     thread,
     time::Duration,
 };
 
 use trainyard_checkpoint_engine::{
-    Files, Loader, Session, Store,
+    Files, Session, Store,
+    begin::{Begun, begin},
     clock::SystemClock,
-    load::Sink,
+    regions::Opened,
     save::{Image, Limits, State},
     token::{self, Random},
 };
-use trainyard_core::checkpoint::{Commit, Policy, Selection, Wanted};
+use trainyard_core::checkpoint::{
+    Claimant, Dtype, Entry, Layout, Policy, Region, Wanted, WantedRegion,
+};
 
 const ROUNDS: u64 = 30;
 const BYTES: usize = 3 << 20;
@@ -29,11 +34,41 @@ fn image(step: u64) -> Vec<u8> {
     words.chain(*b"tail!").collect()
 }
 
-fn wanted() -> Wanted {
-    Wanted {
-        world: 1,
-        ..Wanted::default()
+/// Where the one tensor of an image begins.
+const DATA: usize = 8;
+
+fn layout() -> Layout {
+    let bytes = image(0).len() - DATA;
+    Layout {
+        version: 1,
+        mesh: Vec::new(),
+        tensors: vec![Entry::whole("w", Dtype::U8, vec![bytes as u64], 0)],
+        other: serde_json::Map::new(),
     }
+}
+
+fn keep() -> Policy {
+    Policy {
+        last: 2,
+        ..Policy::default()
+    }
+}
+
+/// Begins an attempt as a program does that uses the Python package.
+fn begun(store: &Store, holder: &str) -> Begun {
+    let wanted = Wanted {
+        world: 1,
+        reshard: true,
+        ..Wanted::default()
+    };
+    begin(
+        store,
+        &Claimant::new(None, holder),
+        &wanted,
+        &BTreeMap::new(),
+        &keep(),
+    )
+    .unwrap()
 }
 
 /// The program that is killed. It runs only as a child of the test below, in the folder of the store.
@@ -46,40 +81,27 @@ fn saver_program() {
     let files = Files::open(Path::new("store")).unwrap();
     let seed = token::seed().unwrap();
     let store = Arc::new(Store::create(Arc::new(files), SystemClock::start(), None, seed).unwrap());
-    let loader = Loader::of(Arc::clone(&store));
-    let mut newest = 0;
-    let id = store
-        .fence(None, &format!("process-{seed:x}"), |_| {
-            match loader.choose(&wanted()).unwrap() {
-                Selection::Choice(choice) => {
-                    newest = choice.commit.folder.step;
-                    Some(choice.commit.folder)
-                }
-                Selection::None { .. } => None,
-            }
-        })
-        .unwrap();
+    let begun = begun(&store, &format!("process-{seed:x}"));
+    let newest = begun.resumes_from.map_or(0, |from| from.folder.step);
     let session = Session {
         store,
         clock: SystemClock::start(),
-        id,
+        id: begun.id,
         rank: 0,
         world: 1,
         limits: Limits {
             chunk_bytes: 1 << 20,
             ..Limits::default()
         },
-        keep: Policy {
-            last: 2,
-            ..Policy::default()
-        },
+        keep: keep(),
     };
     for step in newest + 1.. {
         let state = State {
             images: vec![Image {
                 source: Arc::new(image(step)),
-                data: 8,
+                data: DATA as u64,
             }],
+            layout: Some(layout()),
             ..State::default()
         };
         session.save(step, &state).unwrap();
@@ -88,22 +110,31 @@ fn saver_program() {
     }
 }
 
-#[derive(Default)]
-struct Memory(Vec<u8>);
-
-impl Sink for Memory {
-    fn begin(&mut self, _: &Commit) -> io::Result<()> {
-        self.0.clear();
-        Ok(())
-    }
-
-    fn put(&mut self, _: u32, _: u32, offset: u64, bytes: &[u8]) -> io::Result<()> {
+/// The step that an attempt restores which begins now, and its tensor.
+fn restored(root: &Path, holder: &str) -> (u64, Vec<u8>) {
+    let files = Files::existing(root).unwrap();
+    let clock = SystemClock::start();
+    let seed = token::seed().unwrap();
+    let store = Arc::new(Store::existing(Arc::new(files), Arc::clone(&clock), seed).unwrap());
+    let begun = begun(&store, holder);
+    assert_eq!(begun.passed, []);
+    let from = begun.resumes_from.unwrap();
+    let folder = from.folder.clone();
+    let opened = Opened::open(Arc::clone(&store), &*clock, from, Duration::ZERO).unwrap();
+    let region = Region::whole(&[(image(0).len() - DATA) as u64]);
+    let bytes = Mutex::new(vec![0; image(0).len() - DATA]);
+    let wanted = WantedRegion {
+        tensor: "w".to_owned(),
+        region,
+    };
+    let put = |_: usize, offset: u64, part: &[u8]| {
         let start = usize::try_from(offset).map_err(io::Error::other)?;
-        let end = start + bytes.len();
-        self.0.resize(self.0.len().max(end), 0);
-        self.0[start..end].copy_from_slice(bytes);
+        bytes.lock().unwrap()[start..start + part.len()].copy_from_slice(part);
         Ok(())
-    }
+    };
+    opened.read(&[wanted], Some(0), &put).unwrap();
+    store.restored(begun.id, &folder).unwrap();
+    (folder.step, bytes.into_inner().unwrap())
 }
 
 #[test]
@@ -146,17 +177,10 @@ fn killed_savers_lose_nothing() {
         reader.join().unwrap();
         acknowledged = lines.try_iter().last().unwrap_or(acknowledged);
 
-        let files = Files::existing(&folder.path().join("store")).unwrap();
-        let store = Store::existing(Arc::new(files), SystemClock::start(), 1).unwrap();
-        let mut memory = Memory::default();
-        let loaded = Loader::of(Arc::new(store))
-            .load(&wanted(), &[0], &mut memory)
-            .unwrap()
-            .unwrap();
-        assert!(loaded.step >= acknowledged, "round {round}: {loaded:?}");
-        assert!(memory.0 == image(loaded.step), "round {round}: other bytes");
-        assert_eq!(loaded.failures, Vec::<String>::new());
-        acknowledged = loaded.step;
+        let (step, bytes) = restored(&folder.path().join("store"), &format!("reader-{round}"));
+        assert!(step >= acknowledged, "round {round}: step {step}");
+        assert!(bytes == image(step)[DATA..], "round {round}: other bytes");
+        acknowledged = step;
     }
     let steps = std::fs::read_dir(folder.path().join("store/steps")).unwrap();
     assert!(steps.count() <= 5, "retention removes what was left behind");

@@ -32,8 +32,8 @@ use trainyard_core::spec::Role;
 pub(crate) use self::{
     change::{Delete, Restart, Resume, Suspend},
     checkpoints::{
-        Checkpoints, CheckpointsCommand, CheckpointsLs, CheckpointsPrune, CheckpointsShow,
-        CheckpointsVerify,
+        Checkpoints, CheckpointsCommand, CheckpointsConvert, CheckpointsDiff, CheckpointsLs,
+        CheckpointsPrune, CheckpointsShow, CheckpointsVerify, ConvertTo,
     },
     doctor::Doctor,
     fabric::Fabric,

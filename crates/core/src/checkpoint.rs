@@ -35,6 +35,7 @@ mod sealed;
 mod seen;
 mod select;
 mod summary;
+mod unreadable;
 mod words;
 
 #[cfg(test)]
@@ -59,12 +60,12 @@ pub use limits::{
     READ_BYTES,
 };
 pub use lineage::{
-    Claim, CommitSeen, Head, Lineage, NotCounted, RecordSeen, SUSPECT_AFTER, claim, counts,
-    fenced_by, head, lineage, suspects,
+    Claim, Claimant, CommitSeen, Head, Lineage, NotCounted, RecordSeen, SUSPECT_AFTER, claim,
+    counts, fenced_by, head, lineage, suspects,
 };
 pub use manifest::{
-    Commit, CommitFile, CommitPiece, CommitRef, Fence, LayoutRef, Objects, ObjectsRef, Other,
-    Piece, PieceFile, Restored, Root, Seconds, SharedRef,
+    Commit, CommitFile, CommitPiece, CommitRef, Fence, JobAttempt, LayoutRef, Objects, ObjectsRef,
+    Other, Piece, PieceFile, Restored, Root, Seconds, SharedRef,
 };
 pub use names::{
     ATTEMPTS, AttemptFile, AttemptId, COMMIT_FILE, DRAIN_FILE, LATEST, LOCAL_COMMIT_FILE, LayoutId,
@@ -75,7 +76,9 @@ pub use partners::{PartnerNode, partners};
 pub use reshard::{Copy, Plan, Read, Stride, WantedRegion, reshard};
 pub use retain::{KeepWhy, Policy, RemoveWhy, Retention, Uses, retain, sweep_shared};
 pub use sealed::{Crc32c, SealError, open, seal};
-pub use seen::{CompleteStep, NewestAttempt, ResumedFrom, StoreSeen, suspects_at_start};
+pub use seen::{
+    CompleteStep, NewestAttempt, ResumedFrom, SAVES_KEPT, StoreSeen, WHY_BYTES, suspects_at_start,
+};
 pub use select::{
     Choice, Passed, PassedWhy, PieceSeen, Selection, Source, Tier, TierView, Wanted, select,
 };

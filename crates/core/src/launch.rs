@@ -54,7 +54,7 @@ use crate::spec::{Job, Role, Slot};
 pub use account::{Account, account_refusal};
 pub use agent::AgentIdentity;
 pub use autoscaler::autoscaler;
-pub use checkpoints::StartPoint;
+pub use checkpoints::{Counting, StartPoint};
 pub use claim::{Claim, Claimant};
 pub use fields::removed_fields;
 pub use group::{Group, GroupApi, NativeApi};

@@ -28,7 +28,9 @@
 //! 19. [`checkpoint`]: which saves exist, which one is restored, which bytes are read;
 //! 20. [`quantity`] and [`resources`]: Kubernetes quantities as whole numbers, and what a pod asks for; [`index_set`]: pod indices as ranges;
 //! 21. [`pod`]: what is seen of a pod and its node; [`account`]: who pays for its failure;
-//! 22. [`mutant`]: deliberate mistakes for the tests of the simulation.
+//! 22. [`chronicle`]: what happened to a job, as facts and as the history that they add up to;
+//! 23. [`view`]: what a page, a terminal and a picture draw of jobs, as values;
+//! 24. [`mutant`]: deliberate mistakes for the tests of the simulation.
 //!
 //! Modules use each other in one direction; ARCHITECTURE.md draws it and `cargo xtask layers` checks it.
 #![forbid(unsafe_code)]
@@ -36,6 +38,7 @@
 pub mod account;
 pub mod barrier;
 pub mod checkpoint;
+pub mod chronicle;
 pub mod diagnose;
 pub mod explain;
 pub mod fabric;
@@ -60,4 +63,5 @@ pub mod remote_shell;
 pub mod resources;
 pub mod spec;
 pub mod template;
+pub mod view;
 pub mod watch;

@@ -357,6 +357,7 @@ impl<'a> Engine<'a> {
             preflight: SeenPreflight::Unused,
             gang: SeenGang::Unused,
             store: self.checkpoints.seen(),
+            watches_ranks: true,
             attended: true,
         }
     }

@@ -1,10 +1,13 @@
 //! Memory for tensors, and where each one lies in it.
 
-use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::{
+    collections::BTreeMap,
+    os::fd::{AsFd as _, AsRawFd as _},
+};
 
 use pyo3::prelude::*;
 use trainyard_checkpoint_engine::arena::Arena as Memory;
-use trainyard_core::checkpoint::{self as core, DATA_ALIGNMENT, Dtype, Entry, Region};
+use trainyard_core::checkpoint::{self as core, Axis, DATA_ALIGNMENT, Dtype, Entry, Region, Split};
 
 use crate::error::{plain, refused};
 
@@ -13,6 +16,9 @@ const VERSION: u64 = core::VERSION;
 
 /// One stored tensor as Python describes it: name, type, shape of the whole, shape of what is stored, and where that begins.
 type Described = (String, String, Vec<u64>, Vec<u64>, Vec<u64>);
+
+/// How all ranks divide a tensor evenly: the dimension, how many ranks, and which one this is.
+type Divided = (u32, u32, u32);
 
 /// The type of elements by its name in the files.
 pub(crate) fn dtype(name: &str) -> PyResult<Dtype> {
@@ -28,11 +34,26 @@ pub(crate) fn dtype_name(dtype: Dtype) -> String {
     }
 }
 
+/// The mesh that the splits of a layout refer to, and the coordinates of this rank.
+fn mesh(splits: &[Option<Divided>]) -> PyResult<(Vec<Axis>, Vec<u32>)> {
+    let mut ranks = splits.iter().flatten().map(|(_, count, at)| (*count, *at));
+    let Some((size, at)) = ranks.next() else {
+        return Ok((Vec::new(), Vec::new()));
+    };
+    if ranks.any(|other| other != (size, at)) {
+        return Err(plain("the splits of a layout are of different ranks"));
+    }
+    let name = "ranks".to_owned();
+    Ok((vec![Axis { name, size }], vec![at]))
+}
+
 /// The tensors of one rank, packed in the order given.
 #[pyclass(frozen, module = "trainyard_checkpoint._engine")]
 #[derive(Debug)]
 pub(crate) struct Layout {
     pub(crate) document: core::Layout,
+    /// The coordinates of this rank in the mesh of the layout.
+    pub(crate) at: Vec<u32>,
     starts: Vec<u64>,
     header: u64,
     size: u64,
@@ -41,13 +62,22 @@ pub(crate) struct Layout {
 #[pymethods]
 impl Layout {
     #[new]
-    fn new(tensors: Vec<Described>) -> PyResult<Self> {
+    #[pyo3(signature = (tensors, splits = Vec::new()))]
+    fn new(tensors: Vec<Described>, splits: Vec<Option<Divided>>) -> PyResult<Self> {
+        let (mesh, at) = mesh(&splits)?;
         let (mut entries, mut starts, mut end) = (Vec::new(), Vec::new(), 0_u64);
+        let mut parts: BTreeMap<String, u32> = BTreeMap::new();
+        let mut splits = splits.into_iter();
         for (name, kind, shape, local, offsets) in tensors {
-            let is_whole = local == shape;
+            let split = splits.next().flatten();
+            let is_whole = local == shape || split.is_some();
+            // Several parts of one tensor: keys of the file must differ.
+            let part = parts.entry(name.clone()).or_default();
+            let key = (*part > 0).then(|| format!("{name}#{part}"));
+            *part += 1;
             let entry = Entry {
                 name,
-                key: None,
+                key,
                 dtype: dtype(&kind)?,
                 shape,
                 within: (!is_whole).then(|| Region {
@@ -55,7 +85,10 @@ impl Layout {
                     sizes: local.clone(),
                 }),
                 local,
-                split: Vec::new(),
+                split: split
+                    .map(|(dim, _, _)| Split { dim, axis: 0 })
+                    .into_iter()
+                    .collect(),
                 file: 0,
                 shared: None,
                 start: end,
@@ -67,14 +100,15 @@ impl Layout {
         }
         let layout = core::Layout {
             version: VERSION,
-            mesh: Vec::new(),
+            mesh,
             tensors: entries,
             other: serde_json::Map::new(),
         };
-        let header = core::header(&layout, &[], 0).map_err(plain)?.len() as u64;
+        let header = core::header(&layout, &at, 0).map_err(plain)?.len() as u64;
         debug_assert_eq!(header % DATA_ALIGNMENT, 0);
         Ok(Self {
             document: layout,
+            at,
             starts,
             header,
             size: header.saturating_add(end),
@@ -127,7 +161,7 @@ impl Arena {
 
     /// Writes the header of a file with this layout to the begin of the arena.
     fn lay_out(&self, py: Python<'_>, layout: &Layout) -> PyResult<()> {
-        py.detach(|| self.0.lay_out(&layout.document, &[], 0))
+        py.detach(|| self.0.lay_out(&layout.document, &layout.at, 0))
             .map(|_| ())
             .map_err(|error| refused(&error))
     }

@@ -58,7 +58,9 @@ pub(crate) fn refused(error: &io::Error) -> PyErr {
 pub(crate) fn of_store(error: &StoreError) -> PyErr {
     let text = error.to_string();
     match error {
-        StoreError::Fenced { .. } => Fenced::new_err(text),
+        StoreError::Fenced { .. } => Fenced::new_err(format!(
+            "{text}; if both are to run, give each a root of its own"
+        )),
         StoreError::NotAStore => NotFound::new_err(text),
         _ => CheckpointError::new_err(text),
     }

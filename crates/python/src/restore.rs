@@ -1,8 +1,12 @@
 //! A step that is being restored.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, io, time::Duration};
 
-use pyo3::prelude::*;
+use pyo3::{
+    buffer::PyBuffer,
+    prelude::*,
+    types::{PyMemoryView, PySlice},
+};
 use trainyard_checkpoint_engine::{
     clock::Clock,
     load::TierStore,
@@ -17,6 +21,9 @@ use crate::{
 
 /// A region that Python wants: tensor, where it begins, its sizes, and where it goes in the arena.
 type Wish = (String, Vec<u64>, Vec<u64>, u64);
+
+/// The same with the memory that it goes to.
+type WishInto = (String, Vec<u64>, Vec<u64>, Py<PyMemoryView>);
 
 /// A committed step.
 #[pyclass(frozen, module = "trainyard_checkpoint._engine")]
@@ -48,12 +55,6 @@ impl Checkpoint {
     #[getter]
     fn world(&self) -> u32 {
         self.0.commit().world
-    }
-
-    /// The name of its folder.
-    #[getter]
-    fn folder(&self) -> String {
-        self.0.reference().folder.to_string()
     }
 
     /// What was damaged on one tier and read from the next, since the last call.
@@ -100,6 +101,41 @@ impl Checkpoint {
         let put = |number: usize, offset: u64, bytes: &[u8]| {
             let place = places.get(number).copied().unwrap_or(u64::MAX);
             arena.0.write_at(place.saturating_add(offset), bytes)
+        };
+        let read: Result<u64, RegionsError> = py.detach(|| self.0.read(&wanted, prefer, &put));
+        read.map_err(|error| of_regions(&error))
+    }
+
+    /// Reads regions straight into memory of Python, each byte after its chunk was verified. Returns the bytes that were read.
+    ///
+    /// Threads take the GIL for the copy alone. The caller waits for them, so the interpreter cannot end meanwhile.
+    fn read_into(
+        &self,
+        py: Python<'_>,
+        wishes: Vec<WishInto>,
+        prefer: Option<u32>,
+    ) -> PyResult<u64> {
+        let mut wanted = Vec::with_capacity(wishes.len());
+        let mut targets = Vec::with_capacity(wishes.len());
+        for (tensor, offsets, sizes, target) in wishes {
+            let region = Region { offsets, sizes };
+            wanted.push(WantedRegion { tensor, region });
+            targets.push(target);
+        }
+        let put = |number: usize, offset: u64, bytes: &[u8]| {
+            let copied = Python::try_attach(|py| {
+                let target = targets.get(number)?.bind(py);
+                let start = isize::try_from(offset).ok()?;
+                let end = start.checked_add(isize::try_from(bytes.len()).ok()?)?;
+                let part = target.get_item(PySlice::new(py, start, end, 1)).ok()?;
+                // Fails where the memory is read-only or shorter.
+                let part = PyBuffer::<u8>::get(&part).ok()?;
+                part.copy_from_slice(py, bytes).ok()
+            });
+            copied.flatten().ok_or_else(|| {
+                let why = "the memory of the tensor is read-only or has another size";
+                io::Error::new(io::ErrorKind::InvalidInput, why)
+            })
         };
         let read: Result<u64, RegionsError> = py.detach(|| self.0.read(&wanted, prefer, &put));
         read.map_err(|error| of_regions(&error))

@@ -11,7 +11,7 @@ use trainyard_core::checkpoint::{AttemptId, Policy};
 
 use crate::{
     arena::{Arena, Layout},
-    error::{of_save, of_store, plain},
+    error::{of_save, plain},
     store::{Store, seconds},
     tiers,
 };
@@ -19,7 +19,7 @@ use crate::{
 /// One rank of one attempt.
 #[pyclass(frozen, module = "trainyard_checkpoint._engine")]
 #[derive(Debug)]
-pub(crate) struct Session(pub(crate) Saving);
+pub(crate) struct Session(pub(crate) Saver);
 
 #[pymethods]
 impl Session {
@@ -42,7 +42,7 @@ impl Session {
             Some(tiers) => (&tiers.local, tiers::LOCAL_KEEP),
             None => (&store.store, Policy { last: keep, every }),
         };
-        Ok(Self(Saving {
+        Ok(Self(Saver::new(Saving {
             store: Arc::clone(place),
             clock: Arc::clone(&store.clock),
             id: AttemptId { attempt, restart },
@@ -50,13 +50,7 @@ impl Session {
             world,
             limits: Limits::default(),
             keep,
-        }))
-    }
-
-    /// Fails if a later attempt has begun.
-    fn check_fence(&self, py: Python<'_>) -> PyResult<()> {
-        py.detach(|| self.0.store.check_fence(self.0.id))
-            .map_err(|error| of_store(&error))
+        })))
     }
 
     /// Begins to write what is in the arena and returns at once. The arena must not change until the save has ended.
@@ -73,35 +67,112 @@ impl Session {
     ) -> PyResult<Save> {
         let deadline = seconds(deadline)?;
         py.detach(|| {
-            let (data, size) = layout.image();
-            let source = Arc::new(arena.0.image(size).map_err(plain)?);
-            let state = State {
-                images: vec![Image { source, data }],
-                layout: Some(layout.document.clone()),
-                objects: Some(serde_json::from_str(objects).map_err(plain)?),
-                snapshot,
-                ..State::default()
-            };
-            let (clock, abandon) = abandonable(Arc::clone(&self.0.clock));
+            let state = state(arena, layout, objects, snapshot)?;
+            let shared = self.0.session();
+            let (clock, abandon) = abandonable(Arc::clone(&shared.clock));
+            // A clock for each save, so that each can be abandoned by itself.
             let session = Saving {
                 clock,
-                limits: Limits {
-                    deadline,
-                    ..self.0.limits
-                },
-                ..self.0.clone()
+                ..self.within(deadline)
             };
-            // One for each save: Python knows which one is in flight, and each can be abandoned by itself.
-            let saver = Saver::new(session);
-            match saver.save(step, state) {
-                Started::Save(running) => Ok(Save {
-                    running,
-                    saver,
-                    abandon,
-                }),
+            match self.0.save_by(Arc::new(session), step, state) {
+                Started::Save(running) => Ok(Save { running, abandon }),
                 Started::Skipped { busy } => Err(plain(format!("step {busy} is being saved"))),
             }
         })
+    }
+
+    /// Waits until nothing is under way, the removal of older steps included. Returns whether that is so.
+    fn settle(&self, py: Python<'_>, timeout: f64) -> PyResult<bool> {
+        let timeout = seconds(timeout)?;
+        let settled = interruptible(py, timeout, |slice| self.0.settle(slice).then_some(()));
+        Ok(settled?.is_some())
+    }
+
+    /// How many folders retention has removed after commits of this rank, and why it failed the last time.
+    fn removed(&self) -> (u64, Option<String>) {
+        let counts = self.0.counts();
+        (counts.removed, counts.last_not_removed)
+    }
+
+    /// Writes what is in the arena and returns its bytes when they are durable; `commit` makes the step visible.
+    #[expect(clippy::too_many_arguments, reason = "Python names each of them")]
+    fn write(
+        &self,
+        py: Python<'_>,
+        step: u64,
+        arena: &Arena,
+        layout: &Layout,
+        objects: &str,
+        snapshot: f64,
+        deadline: f64,
+    ) -> PyResult<u64> {
+        let session = self.within(seconds(deadline)?);
+        py.detach(|| {
+            let state = state(arena, layout, objects, snapshot)?;
+            session
+                .write_part(step, &state)
+                .map_err(|error| of_save(&error))
+        })
+    }
+
+    /// Commits a step that every rank has written. Returns its folder and checksum.
+    fn commit(&self, py: Python<'_>, step: u64, deadline: f64) -> PyResult<(String, String)> {
+        let session = self.within(seconds(deadline)?);
+        let saved = py
+            .detach(|| session.commit_parts(step))
+            .map_err(|error| of_save(&error))?;
+        let commit = saved.commit;
+        Ok((commit.folder.to_string(), commit.crc32c.to_string()))
+    }
+}
+
+impl Session {
+    fn within(&self, deadline: Duration) -> Saving {
+        Saving {
+            limits: Limits {
+                deadline,
+                ..self.0.session().limits
+            },
+            ..self.0.session().clone()
+        }
+    }
+}
+
+/// What a rank hands over: the file image at the begin of an arena, and its small state.
+fn state(arena: &Arena, layout: &Layout, objects: &str, snapshot: f64) -> PyResult<State> {
+    let (data, size) = layout.image();
+    let source = Arc::new(arena.0.image(size).map_err(plain)?);
+    Ok(State {
+        images: vec![Image { source, data }],
+        layout: Some(layout.document.clone()),
+        at: layout.at.clone(),
+        objects: Some(serde_json::from_str(objects).map_err(plain)?),
+        snapshot,
+        ..State::default()
+    })
+}
+
+/// How long a wait may keep Python from its signals.
+const SLICE: Duration = Duration::from_millis(100);
+
+/// Waits in slices and runs the handlers of signals between them, so that Ctrl-C ends a wait.
+fn interruptible<T: Send>(
+    py: Python<'_>,
+    timeout: Duration,
+    wait: impl Fn(Duration) -> Option<T> + Sync,
+) -> PyResult<Option<T>> {
+    let mut left = timeout;
+    loop {
+        let slice = left.min(SLICE);
+        if let Some(found) = py.detach(|| wait(slice)) {
+            return Ok(Some(found));
+        }
+        left -= slice;
+        if left.is_zero() {
+            return Ok(None);
+        }
+        py.check_signals()?;
     }
 }
 
@@ -110,7 +181,6 @@ impl Session {
 #[derive(Debug)]
 pub(crate) struct Save {
     running: Running,
-    saver: Saver,
     abandon: Abandon,
 }
 
@@ -130,7 +200,7 @@ impl Save {
     /// Waits until it is committed, durably. Raises `TimeoutError` if it takes longer, and its own error if it failed.
     fn wait(&self, py: Python<'_>, timeout: f64) -> PyResult<BTreeMap<&'static str, f64>> {
         let timeout = seconds(timeout)?;
-        match py.detach(|| self.running.committed(timeout)) {
+        match interruptible(py, timeout, |slice| self.running.committed(slice))? {
             None => {
                 let step = self.running.step();
                 let text = format!("step {step} is not committed after {timeout:?}");
@@ -142,15 +212,8 @@ impl Save {
                 ("bytes", saved.bytes as f64),
                 ("write_seconds", saved.write),
                 ("commit_seconds", saved.wait),
-                ("removed", saved.removed.len() as f64),
             ])),
         }
-    }
-
-    /// Waits until nothing of it is under way, the removal of older steps included. Returns whether that is so.
-    fn settle(&self, py: Python<'_>, timeout: f64) -> PyResult<bool> {
-        let timeout = seconds(timeout)?;
-        Ok(py.detach(|| self.saver.settle(timeout)))
     }
 
     /// Lets the deadline pass now: another rank has failed, so the step will never be complete.

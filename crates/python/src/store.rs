@@ -1,24 +1,28 @@
 //! A root, and the attempt that saves into it.
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use pyo3::prelude::*;
 use trainyard_checkpoint_engine::{
-    Files,
     begin::{self, Begun},
     clock::{Clock, SystemClock},
-    files::probe::Refused,
     load::TierStore,
-    remove, store,
+    open::{self, OpenError},
+    store,
     tiers::{TierBegun, TierOptions, Tiers},
     token,
 };
 use trainyard_core::checkpoint::{
-    AttemptId, CommitRef, DrainPolicy, Policy, StepName, Tier, Wanted,
+    AttemptId, Claimant, CommitRef, DrainPolicy, Policy, StepName, Tier, Wanted,
 };
 
 use crate::{
-    error::{of_begin, of_store, plain},
+    error::{NotFound, of_begin, of_store, plain},
     restore::Checkpoint,
     tiers::{self, Holds},
 };
@@ -31,6 +35,20 @@ pub(crate) fn seconds(time: f64) -> PyResult<Duration> {
 
 pub(crate) fn step_name(text: &str) -> PyResult<StepName> {
     text.parse().map_err(plain)
+}
+
+/// Why a root could not be opened. What of it is not ours to repair is named with a way out.
+fn of_root(root: &Path, error: &store::StoreError) -> PyErr {
+    let root = root.display();
+    match error {
+        store::StoreError::Manifest { .. } => plain(format!(
+            "`{root}` cannot be opened: {error}; nothing was changed: put `trainyard.json` back from a copy, or give another root"
+        )),
+        store::StoreError::NotAStore => NotFound::new_err(format!(
+            "`{root}` cannot be opened: {error}; give the root that the job saves into"
+        )),
+        _ => plain(format!("`{root}` cannot be opened: {error}")),
+    }
 }
 
 /// An attempt that has its record.
@@ -136,11 +154,11 @@ impl Store {
         drain_every: Option<u64>,
     ) -> PyResult<Self> {
         py.detach(|| {
-            let files = Files::open(&root).map_err(|refused: Refused| plain(refused))?;
+            let storage = open::for_saving(&root).map_err(|refused: OpenError| plain(refused))?;
             let clock = SystemClock::start();
             let seed = token::seed().map_err(plain)?;
-            let store = store::Store::create(Arc::new(files), Arc::clone(&clock), None, seed)
-                .map_err(|error| of_store(&error))?;
+            let store = store::Store::create(storage, Arc::clone(&clock), None, seed)
+                .map_err(|error| of_root(&root, &error))?;
             let store = Arc::new(store);
             let options = TierOptions {
                 drain: DrainPolicy { every: drain_every },
@@ -158,23 +176,43 @@ impl Store {
         })
     }
 
-    /// The id of the run.
-    #[getter]
-    fn run(&self) -> &str {
-        self.store.run()
+    /// Opens a root that exists for reading; nothing is created or tried.
+    #[staticmethod]
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "arguments come from Python as values"
+    )]
+    fn existing(py: Python<'_>, root: PathBuf) -> PyResult<Self> {
+        py.detach(|| {
+            let storage = open::existing(&root).map_err(|error| {
+                NotFound::new_err(format!("`{}` cannot be opened: {error}", root.display()))
+            })?;
+            let clock = SystemClock::start();
+            let seed = token::seed().map_err(plain)?;
+            let store = store::Store::existing(storage, Arc::clone(&clock), seed)
+                .map_err(|error| of_root(&root, &error))?;
+            Ok(Self {
+                store: Arc::new(store),
+                tiers: None,
+                clock,
+            })
+        })
     }
 
-    /// Begins an attempt as its rank 0; `unreadable` has folders that could not be read, with the reason.
-    ///
-    /// `nodes` has what the local tiers of other nodes hold, by a name of the node.
-    #[pyo3(signature = (attempt, holder, world, unreadable, nodes=None))]
+    /// Begins an attempt as its rank 0; `unreadable` has folders that could not be read, with the reason. On a full disk, what `keep`
+    /// and `every` allow is removed. `nodes` has what the local tiers of other nodes hold, by a name of the node.
+    #[pyo3(signature = (attempt, job, holder, world, unreadable, keep, every, nodes=None))]
+    #[expect(clippy::too_many_arguments, reason = "Python names each of them")]
     fn begin(
         &self,
         py: Python<'_>,
         attempt: Option<u32>,
+        job: Option<String>,
         holder: &str,
         world: u32,
         unreadable: BTreeMap<String, String>,
+        keep: u32,
+        every: Option<u64>,
         nodes: Option<BTreeMap<String, Holds>>,
     ) -> PyResult<Attempt> {
         let mut passed_over = BTreeMap::new();
@@ -186,22 +224,68 @@ impl Store {
             reshard: true,
             ..Wanted::default()
         };
+        let keep = Policy { last: keep, every };
+        let claimant = Claimant {
+            attempt,
+            job,
+            holder: holder.to_owned(),
+        };
         let nodes = tiers::of_nodes(nodes.unwrap_or_default())?;
         py.detach(|| match &self.tiers {
             Some(tiers) => tiers
-                .begin(attempt, holder, &wanted, &passed_over, &nodes)
+                .begin(&claimant, &wanted, &passed_over, &keep, &nodes)
                 .map(Attempt::from),
-            None => {
-                begin::begin(&self.store, attempt, holder, &wanted, &passed_over).map(Attempt::from)
-            }
+            None => begin::begin(&self.store, &claimant, &wanted, &passed_over, &keep)
+                .map(Attempt::from),
         })
         .map_err(|error| of_begin(&error))
     }
 
+    /// Folder and checksum of the newest step that can be restored, or of the one with this number. Nobody is fenced by it.
+    #[pyo3(signature = (step, world))]
+    fn find(
+        &self,
+        py: Python<'_>,
+        step: Option<u64>,
+        world: u32,
+    ) -> PyResult<Option<(String, String)>> {
+        let wanted = Wanted {
+            world,
+            reshard: true,
+            ..Wanted::default()
+        };
+        let found = py
+            .detach(|| begin::find(&self.store, step, &wanted))
+            .map_err(|error| of_begin(&error))?;
+        Ok(found.map(|one| (one.folder.to_string(), one.crc32c.to_string())))
+    }
+
+    /// The steps after one that was loaded, with the reason, as `begin` takes them.
+    fn later_than(&self, py: Python<'_>, folder: &str) -> PyResult<BTreeMap<String, String>> {
+        let loaded = step_name(folder)?;
+        let found = py
+            .detach(|| begin::later_than(&self.store, &loaded))
+            .map_err(|error| of_begin(&error))?;
+        let found = found.into_iter();
+        Ok(found.map(|(name, why)| (name.to_string(), why)).collect())
+    }
+
     /// Waits as another rank for the record of an attempt whose holder begins with `launch`.
-    fn join(&self, py: Python<'_>, attempt: u32, launch: &str, timeout: f64) -> PyResult<Attempt> {
+    fn join(
+        &self,
+        py: Python<'_>,
+        attempt: u32,
+        job: Option<String>,
+        launch: &str,
+        timeout: f64,
+    ) -> PyResult<Attempt> {
         let timeout = seconds(timeout)?;
-        py.detach(|| begin::join(&self.store, &*self.clock, attempt, launch, timeout))
+        let claimant = Claimant {
+            attempt: Some(attempt),
+            job,
+            holder: launch.to_owned(),
+        };
+        py.detach(|| begin::join(&self.store, &*self.clock, &claimant, timeout))
             .map(Attempt::from)
             .map_err(|error| of_begin(&error))
     }
@@ -249,27 +333,5 @@ impl Store {
         let id = AttemptId { attempt, restart };
         py.detach(|| self.store.restored(id, &folder))
             .map_err(|error| of_store(&error))
-    }
-
-    /// Removes what need not be kept; returns folders and reasons.
-    #[pyo3(signature = (attempt, restart, keep, every, dry))]
-    fn prune(
-        &self,
-        py: Python<'_>,
-        attempt: u32,
-        restart: u32,
-        keep: u32,
-        every: Option<u64>,
-        dry: bool,
-    ) -> PyResult<Vec<(String, String)>> {
-        let id = AttemptId { attempt, restart };
-        let policy = Policy { last: keep, every };
-        let pruned = py
-            .detach(|| remove::prune(&self.store, Some(id), &policy, dry))
-            .map_err(|error| of_store(&error))?;
-        let removed = pruned.removed.into_iter();
-        Ok(removed
-            .map(|(folder, why)| (folder.to_string(), why.to_string()))
-            .collect())
     }
 }

@@ -10,7 +10,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from trainyard_checkpoint import Checkpointer
+from trainyard_checkpoint import Checkpointer, CheckpointError
 
 what, root, meeting, *arguments = sys.argv[1:]
 rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -124,10 +124,29 @@ elif what == "one-fails":
         checkpointer.save(step, sampler={"x": rank}, wait=step > 2)
         if step > 2:
             break
-        while rank == 0 and not checkpointer._last.done:
-            pass
+        if rank == 0:
+            # Abandoned: it ends, and not as a commit.
+            assert not checkpointer._last.committed(60) and checkpointer._last.done
         dist.barrier()
         step += 1
     report(counts=checkpointer.counts)
+elif what == "uneven":
+    # A tensor that only some ranks have, as a stage of a pipeline; then a state that one rank cannot save; then a good one.
+    checkpointer = Checkpointer(root)
+    checkpointer.restore(weight=torch.zeros(1))
+    states = [
+        {"weight": torch.ones(1), f"stage{rank}": torch.ones(2)},
+        {"weight": torch.ones(1 + rank)},
+        {"weight": object() if rank == 1 else torch.ones(1)},
+        {"weight": torch.ones(1), "sampler": {f"stage{rank}": torch.ones(2)}},
+    ]
+    errors = []
+    for place, state in enumerate(states, start=1):
+        try:
+            checkpointer.save(place, wait=True, **state)
+            errors.append("")
+        except CheckpointError as error:
+            errors.append(str(error))
+    report(errors=errors, counts=checkpointer.counts)
 checkpointer.close()
 dist.destroy_process_group()

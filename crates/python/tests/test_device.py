@@ -42,6 +42,32 @@ class Device(Case):
             checkpointer.restore(model=model, optimizer=optimizer)
         self.assertTrue(checkpointer.close())
 
+    def test_buffers_that_a_forward_changes(self) -> None:
+        """No step of an optimizer comes before the next forward, which changes the statistics of BatchNorm."""
+        torch.manual_seed(1)
+
+        def made() -> torch.nn.Module:
+            # The parameters before it keep the side stream busy while the forward runs.
+            return torch.nn.Sequential(torch.nn.Linear(1024, 16384), torch.nn.BatchNorm1d(16384), torch.nn.Linear(16384, 1024)).cuda()
+
+        model, found = made(), made()
+        norm = model[1]
+        norm.momentum = 0.5
+        for step in range(1, 6):
+            root = str(self.folder / str(step))
+            with Checkpointer(root, sigterm=False) as checkpointer:
+                checkpointer.restore(model=model)
+                model(torch.randn(64, 1024, device="cuda"))
+                want = [norm.running_mean.clone(), norm.running_var.clone(), norm.num_batches_tracked.clone()]
+                save = checkpointer.save(step, model=model)
+                for _ in range(3):
+                    model(torch.randn(64, 1024, device="cuda") * 100)
+                self.assertTrue(save.committed(60), save.failed)
+            with Checkpointer(root, sigterm=False, rng=False) as reader:
+                self.assertEqual(reader.restore(model=found), step)
+            for value, buffer in zip(want, (found[1].running_mean, found[1].running_var, found[1].num_batches_tracked)):
+                self.assertTrue(torch.equal(value, buffer))
+
     def test_random_numbers_of_devices(self) -> None:
         torch.cuda.manual_seed_all(5)
         torch.rand(1, device="cuda")

@@ -3,13 +3,16 @@
 import os
 import pathlib
 import resource
+import signal
 import subprocess
 import sys
 import time
 import unittest
+import unittest.mock
 import warnings
 
 import torch
+import trainyard_checkpoint._checkpointer as inner
 from common import HERE, PATIENCE, Case
 
 from trainyard_checkpoint import Checkpointer, CheckpointError, CheckpointWarning, NoRoom
@@ -73,6 +76,8 @@ class Faults(Case):
                 save = checkpointer.save(step, model=model, optimizer=optimizer)
                 self.assertTrue(save.committed(60), save.failed)
                 if step in (20, 100):
+                    # Without the thread that removes older steps.
+                    self.assertTrue(checkpointer._session.settle(60))
                     measured.append((resident(), len(os.listdir("/proc/self/fd"))))
         (early, open_early), (late, _) = measured
         # The thread of a save that has ended may still be closing its files.
@@ -81,6 +86,78 @@ class Faults(Case):
             pass
         self.assertLessEqual(open_late, open_early)
         self.assertLess(late - early, max(early // 100, 1 << 20))
+
+    def test_failed_removal_warns_once(self) -> None:
+        with Checkpointer(self.root, keep=1) as checkpointer, warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for step in range(1, 7):
+                self.assertTrue(checkpointer.save(step, x=step).committed(60))
+                self.assertTrue(checkpointer._session.settle(60))
+                if step == 1:
+                    own = next((self.folder / "root" / "steps").iterdir())
+                    (own / "notes.txt").write_text("of the user")
+            self.assertEqual(checkpointer.removed, 3)
+        texts = [str(one.message) for one in caught]
+        self.assertEqual(len(texts), 1, texts)
+        self.assertRegex(texts[0], r"^older steps were not removed: cannot remove `000000000001-.*\(first: `notes.txt`\)")
+
+    def test_save_that_was_waited_for_is_reported(self) -> None:
+        # Rank 1 never comes, so every save fails at its deadline.
+        checkpointer = Checkpointer(self.root, rank=0, world=2, attempt=1)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            checkpointer.save(1, deadline=0.2, x=1)
+            checkpointer.save(2, deadline=0.2, wait=True, x=1)
+        checkpointer.close()
+        self.assertEqual(checkpointer.counts, {"committed": 0, "failed": 2, "skipped": 0})
+        self.assertEqual([str(one.message).split(":")[0] for one in caught], ["step 1 was not saved", "step 2 was not saved"])
+
+    def test_interrupted_snapshot_ends_the_save(self) -> None:
+        checkpointer = Checkpointer(self.root)
+        for place, error in enumerate((RuntimeError("CUDA error"), KeyboardInterrupt()), start=1):
+            with unittest.mock.patch.object(checkpointer, "_memory_for", side_effect=error), self.assertRaises(type(error)):
+                checkpointer.save(place, x=torch.ones(2))
+            self.assertTrue(checkpointer._last.done)
+        self.assertTrue(checkpointer.save(3, x=torch.ones(2)).committed(60))
+        self.assertTrue(checkpointer.close())
+        self.assertEqual(checkpointer.counts, {"committed": 1, "failed": 2, "skipped": 0})
+
+    def test_error_does_not_wait_for_other_ranks(self) -> None:
+        begun = time.monotonic()
+        with warnings.catch_warnings(record=True) as caught, self.assertRaisesRegex(ValueError, "of the script"):
+            warnings.simplefilter("always")
+            with unittest.mock.patch.object(inner, "_BROKEN_EXIT_SECONDS", 0.2):
+                with Checkpointer(self.root, rank=0, world=2, attempt=1, deadline=PATIENCE) as checkpointer:
+                    checkpointer.save(1, x=1)
+                    raise ValueError("of the script")
+        self.assertLess(time.monotonic() - begun, PATIENCE)
+        self.assertEqual([str(one.message) for one in caught], ["step 1 was not committed before the end"])
+
+    def test_restore_that_cannot_be_recorded_is_good(self) -> None:
+        class Full:
+            def restored(self, *_: object) -> None:
+                raise NoRoom("no room")
+
+        with Checkpointer(self.root) as checkpointer:
+            self.assertTrue(checkpointer.save(1, x=1).committed(60))
+            with self.assertWarnsRegex(CheckpointWarning, "the restore of `folder` was not recorded: no room"):
+                checkpointer._is_restored(checkpointer._world, Full(), ("folder", ""))
+
+    def test_earlier_handler_of_sigterm_decides(self) -> None:
+        came: list[int] = []
+        for handler in (lambda *_: came.append(1), signal.SIG_IGN):
+            self.addCleanup(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, handler))
+            root = str(self.folder / str(len(came)))
+            with Checkpointer(root) as checkpointer:
+                checkpointer.restore(x=1)
+                os.kill(os.getpid(), signal.SIGTERM)
+                self.assertIsNotNone(checkpointer.step(1, x=1))
+                self.assertTrue(checkpointer.terminating)
+                # The handler has returned: the program continues until it ends by itself.
+                self.assertIsNone(checkpointer.step(2, x=1))
+                self.assertTrue(checkpointer.save(3, x=1).committed(60))
+            self.assertEqual(signal.getsignal(signal.SIGTERM), handler)
+            self.assertEqual((came, self.steps(root)), ([1], [1, 3]))
 
     def test_memory_grows_with_the_state(self) -> None:
         with Checkpointer(self.root) as checkpointer:

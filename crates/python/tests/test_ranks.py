@@ -46,6 +46,19 @@ class Ranks(Case):
         self.assertEqual(counts[1], {"committed": 1, "failed": 1, "skipped": 1})
         self.assertEqual(self.steps(), [3])
 
+    def test_ranks_must_have_the_same_tensors(self) -> None:
+        """Who writes a tensor follows from its name: one that only some ranks have would be written by nobody."""
+        for rank, found in enumerate(self.ranks(2, "uneven")):
+            missing, other, refused, good = found["errors"]
+            for text in (missing, other):
+                self.assertRegex(text, r"^ranks do not have the same tensors: rank 1: .*; make it a `DTensor`")
+            self.assertIn("rank 1: it does not have `stage0`, and rank 0 has it", missing)
+            self.assertIn("its `weight` has type F32 and shape [2], and that of rank 0 has type F32 and shape [1]", other)
+            begin = "cannot save `weight`" if rank == 1 else "rank 1 could not save: cannot save `weight`"
+            self.assertTrue(refused.startswith(begin), refused)
+            self.assertEqual((good, found["counts"]["committed"]), ("", 1))
+        self.assertEqual(self.steps(), [4])
+
     def test_ranks_meet_through_files(self) -> None:
         """Without a process group, the record of `TRAINYARD_ATTEMPT` shows the pair."""
         ranks = [self.start("files.py", self.root, RANK=str(rank), WORLD_SIZE="2", TRAINYARD_ATTEMPT="7") for rank in (1, 0)]
@@ -53,6 +66,11 @@ class Ranks(Case):
         self.assertEqual([output.splitlines()[-1] for output in outputs], ["None [1, 7]", "None [0, 7]"])
         again = [self.start("files.py", self.root, RANK=str(rank), WORLD_SIZE="2", TRAINYARD_ATTEMPT="8") for rank in (1, 0)]
         outputs = [self.finish(process) for process in again]
+        self.assertEqual([output.splitlines()[-1] for output in outputs], ["5 [1, 7]", "5 [0, 7]"])
+        # A job that is deleted and created again counts its attempts from 1.
+        job = {"WORLD_SIZE": "2", "TRAINYARD_ATTEMPT": "1", "TRAINYARD_JOB_UID": "again"}
+        created = [self.start("files.py", self.root, RANK=str(rank), **job) for rank in (1, 0)]
+        outputs = [self.finish(process) for process in created]
         self.assertEqual([output.splitlines()[-1] for output in outputs], ["5 [1, 7]", "5 [0, 7]"])
         alone = self.start("files.py", self.root, RANK="0", WORLD_SIZE="2")
         self.assertIn("2 ranks cannot agree on an attempt", self.finish(alone, 1))

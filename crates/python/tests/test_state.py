@@ -90,6 +90,23 @@ class State(Case):
                     value.double().tolist() if not value.is_complex() else value.tolist(),
                 )
 
+    def test_batches(self) -> None:
+        """Tensors that cannot be read in place, in batches of two memories; one is larger than a batch."""
+        import trainyard_checkpoint._restore as inner
+
+        self.addCleanup(setattr, inner, "_BATCH_BYTES", inner._BATCH_BYTES)
+        inner._BATCH_BYTES = 4096
+        state = {f"w{size}": torch.randn(size, 30) for size in (1, 7, 40, 200)}
+        self.saved(**state)
+        found = {name: torch.zeros(30, len(value)).t() for name, value in state.items()}
+        self.assertFalse(found["w200"].is_contiguous())
+        Checkpointer(self.root).restore(**found)
+        for name, value in state.items():
+            self.assertTrue(torch.equal(found[name], value), name)
+        array = numpy.zeros((30, 200), dtype="float32").T
+        Checkpointer(self.root).restore(**{**found, "w200": array})
+        numpy.testing.assert_array_equal(array, state["w200"].numpy())
+
     def test_state_may_change_after_save(self) -> None:
         weight = torch.arange(300_000, dtype=torch.float32)
         want = weight.clone()
@@ -151,16 +168,14 @@ class State(Case):
             ({"drain_every": 10}, "and `local` is not given"),
             ({"local": "s3://bucket/run"}, "`local` must be a folder of the node"),
             ({"local": "/nowhere", "bandwidth": 0}, "`bandwidth` must be a number of 1 or more"),
-            ({"keep": 0}, "`keep` must be a number of 1 or more"),
-            ({"on_error": "ignore"}, "unknown on_error `ignore`; expected one of `warn`, `raise`"),
             ({"rank": 1}, "`rank` and `world` go together"),
         ]
         for arguments, want in cases:
             with self.subTest(want), self.assertRaises(CheckpointError) as raised:
                 Checkpointer(self.root, **arguments)
             self.assertIn(want, str(raised.exception))
-        with self.assertRaisesRegex(CheckpointError, "object stores are not supported yet"):
-            Checkpointer("s3://bucket/run")
+        with self.assertRaisesRegex(CheckpointError, "is not supported; give a folder that all ranks see, or `s3://bucket/prefix`"):
+            Checkpointer("gs://bucket/run")
         with self.assertRaisesRegex(CheckpointError, "rank 3 of 2 ranks does not exist"):
             Checkpointer(self.root, rank=3, world=2).restore(x=1)
 
@@ -185,6 +200,23 @@ class State(Case):
         # To begin at step 0 would hide what may still be recovered.
         with self.assertRaisesRegex(Damaged, "no step can be restored: step 1 "):
             Checkpointer(self.root).restore(weight=weight)
+
+    def test_commit_that_cannot_be_read_is_not_ignored(self) -> None:
+        def flip(step: int) -> None:
+            commit = next((self.folder / "root" / "steps").glob(f"*{step:04}-*")) / "COMMIT.json"
+            bytes_ = bytearray(commit.read_bytes())
+            bytes_[40] ^= 1
+            commit.write_bytes(bytes_)
+
+        with Checkpointer(self.root) as checkpointer:
+            for step in (1, 2):
+                self.assertTrue(checkpointer.save(step, x=step).committed(60))
+        flip(1), flip(2)
+        with self.assertRaisesRegex(Damaged, "no step can be restored: step 2 .*: its commit cannot be read: "):
+            Checkpointer(self.root).restore(x=0)
+        flip(1)
+        with self.assertWarnsRegex(CheckpointWarning, "passed over step 2 .*: its commit cannot be read: "):
+            self.assertEqual(Checkpointer(self.root).restore(x=0), 1)
 
     def test_two_attempts(self) -> None:
         first = Checkpointer(self.root, attempt=4)
@@ -216,16 +248,11 @@ class State(Case):
 
     def test_import_is_light(self) -> None:
         script = (
-            "import sys, threading, time; start = time.process_time(); import trainyard_checkpoint;"
-            "took = time.process_time() - start;"
+            "import sys, threading; import trainyard_checkpoint;"
             "assert threading.active_count() == 1;"
-            "assert not {'torch', 'numpy', 'jax'} & set(sys.modules);"
-            "print(took)"
+            "assert not {'torch', 'numpy', 'jax'} & set(sys.modules)"
         )
-        best = min(
-            float(subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout) for _ in range(5)
-        )
-        self.assertLess(best, 0.05)
+        subprocess.run([sys.executable, "-c", script], check=True)
 
     def test_numbers_without_torch(self) -> None:
         script = (

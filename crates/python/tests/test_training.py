@@ -16,13 +16,13 @@ class Training(Case):
         start = first.split()[1]
         found: dict[int, str] = {}
         for line in process.output:
-            if line.strip() == "done":
+            # What it printed before the kill counts; a line that the kill has cut does not.
+            if line.strip() == "done" or not line.endswith("\n"):
                 break
             step, rest = line.split(maxsplit=1)
             found[int(step)] = rest
-            if stop_after is not None and len(found) >= stop_after:
+            if stop_after is not None and len(found) == stop_after:
                 process.process.kill()
-                break
         process.output.read()
         process.wait()
         return (0 if start == "None" else int(start)), found

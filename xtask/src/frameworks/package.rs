@@ -5,6 +5,7 @@
 
 use std::{
     fs::{self, File},
+    os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
     process::{Command, Stdio},
     time::Instant,
@@ -12,60 +13,75 @@ use std::{
 
 use super::{
     RESUMED, Trial, named,
-    suite::{Call, Scratch, finish},
+    suite::{Call, Scratch, finish_group},
 };
 use crate::{Failure, cache::cannot, report, step};
 
 /// What the suite calls it.
 pub(super) const FRAMEWORK: &str = "checkpoint";
 
+/// The folder with tests that need `PyTorch` and nothing else.
+const TESTS: &str = "crates/python/tests";
+
 /// Lines of failed tests that are shown.
 const SHOWN_LINES: usize = 60;
 
-/// The example that saves through the package.
-const TRIAL: Trial = Trial {
-    file: "checkpoint.yaml",
-    fault: "kill rank=1 at=step:100",
-    resumed: RESUMED,
-    gang: true,
-};
+/// The examples that save through the package.
+const TRIALS: [Trial; 2] = [trial("checkpoint.yaml"), trial("dcp.yaml")];
 
-/// Builds the wheel, runs its tests and its example. How many runs of the example there were, and what is wrong.
+const fn trial(file: &'static str) -> Trial {
+    Trial {
+        file,
+        fault: "kill rank=1 at=step:100",
+        resumed: RESUMED,
+        gang: true,
+    }
+}
+
+/// Builds the wheel, runs its tests and its examples. How many runs of the examples there were, and what is wrong.
 pub(super) fn run(binary: &Path) -> Result<(usize, Vec<String>), Failure> {
     let environment = named(FRAMEWORK).environment()?;
     let pytorch = named("pytorch").environment()?;
-    // Beside what is built, since the scratch folder of a run goes with the run.
-    let folder = step::root().join("target/python-package");
-    let packages = install(&environment, &folder, &[])?;
+    let (folder, packages) = built()?;
     let mut wrong = Vec::new();
     for tests in test_files()? {
         let began = Instant::now();
-        match test(&environment, &packages, &folder, &tests)? {
+        match test(binary, &environment, &packages, &folder, TESTS, &tests)? {
             None => report::progress(&format!(
-                "crates/python/tests/{tests}: {}",
+                "{TESTS}/{tests}: {}",
                 report::seconds(began.elapsed())
             )),
             Some(complaint) => wrong.push(complaint),
         }
     }
     let mut ran = 0;
-    for fault in [None, Some(TRIAL.fault)] {
-        let call = Call {
-            binary,
-            framework: named("pytorch"),
-            environment: &pytorch,
-            trial: &TRIAL,
-            fault,
-            packages: Some(&packages),
-        };
-        match call.run() {
-            Ok(time) => report::progress(&format!("{call}: {}", report::seconds(time))),
-            Err(Failure::Failed(message)) => wrong.push(format!("{call}: {message}")),
-            Err(other) => return Err(other),
+    for trial in &TRIALS {
+        for fault in [None, Some(trial.fault)] {
+            let call = Call {
+                binary,
+                framework: named("pytorch"),
+                environment: &pytorch,
+                trial,
+                fault,
+                packages: Some(&packages),
+            };
+            match call.run() {
+                Ok(ended) => report::progress(&format!("{call}: {}", report::seconds(ended.time))),
+                Err(Failure::Failed(message)) => wrong.push(format!("{call}: {message}")),
+                Err(other) => return Err(other),
+            }
+            ran += 1;
         }
-        ran += 1;
     }
     Ok((ran, wrong))
+}
+
+/// Builds the wheel. The folder for what comes of it, beside what is built since the scratch folder of a run goes with the run, and
+/// the one with the package.
+pub(super) fn built() -> Result<(PathBuf, PathBuf), Failure> {
+    let folder = step::root().join("target/python-package");
+    let packages = install(&named(FRAMEWORK).environment()?, &folder, &[])?;
+    Ok((folder, packages))
 }
 
 /// Builds the wheel as users have it and installs it into a folder, which it returns.
@@ -98,7 +114,7 @@ fn install(environment: &Path, folder: &Path, more: &[&str]) -> Result<PathBuf, 
             .args(["--disable-pip-version-check", "--target"])
             .arg(&packages)
             .arg(wheel.path())
-            // The time of an import is measured with compiled files, as users have them.
+            // With compiled files, as users have them.
             .env_remove("PYTHONDONTWRITEBYTECODE"),
     )?;
     Ok(packages)
@@ -106,7 +122,7 @@ fn install(environment: &Path, folder: &Path, more: &[&str]) -> Result<PathBuf, 
 
 /// The files with tests, by name.
 fn test_files() -> Result<Vec<String>, Failure> {
-    let folder = step::root().join("crates/python/tests");
+    let folder = step::root().join(TESTS);
     let entries = fs::read_dir(&folder).map_err(cannot("list", &folder))?;
     let mut names: Vec<String> = entries
         .filter_map(Result::ok)
@@ -126,10 +142,12 @@ fn test_files() -> Result<Vec<String>, Failure> {
 }
 
 /// Runs the tests of one file; what is wrong, with the last lines.
-fn test(
+pub(super) fn test(
+    binary: &Path,
     environment: &Path,
     packages: &Path,
     folder: &Path,
+    directory: &str,
     tests: &str,
 ) -> Result<Option<String>, Failure> {
     let output = folder.join(format!("{tests}.log"));
@@ -138,16 +156,20 @@ fn test(
     let mut command = Command::new(environment.join("bin/python"));
     command
         .args(["-m", "unittest", "discover", "--start-directory"])
-        .args(["crates/python/tests", "--pattern", tests])
+        .args([directory, "--pattern", tests])
         .current_dir(step::root())
         .env("PYTHONPATH", packages)
+        // What converts checkpoints is tried against torch.
+        .env("TRAINYARD_BINARY", binary)
         // Nothing is written into the tree.
         .env("PYTHONDONTWRITEBYTECODE", "1")
+        // Processes of a test that hang are killed with it.
+        .process_group(0)
         .env("TMPDIR", &scratch.0)
         .stdin(Stdio::null())
         .stdout(log.try_clone().map_err(cannot("write", &output))?)
         .stderr(log);
-    let complaint = match finish(&mut command)? {
+    let complaint = match finish_group(&mut command)? {
         Some(true) => return Ok(None),
         Some(false) => "failed",
         None => "did not end in time",
@@ -156,7 +178,7 @@ fn test(
     let lines: Vec<&str> = text.lines().collect();
     let last = lines.get(lines.len().saturating_sub(SHOWN_LINES)..);
     Ok(Some(format!(
-        "crates/python/tests/{tests} {complaint}\n{}\n",
+        "{directory}/{tests} {complaint}\n{}\n",
         last.unwrap_or_default().join("\n")
     )))
 }

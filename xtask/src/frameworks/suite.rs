@@ -6,13 +6,13 @@
 use std::{
     fs::{self, File},
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::{Child, Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
 
 use super::{
-    Framework, Trial, chosen, hangs, package,
+    Framework, Trial, adapters, chosen, hangs, package,
     trainers::{self, Known},
 };
 use crate::{Failure, report, step};
@@ -49,7 +49,9 @@ pub(crate) fn suite(only: Option<&str>) -> Result<String, Failure> {
                     packages: None,
                 };
                 match call.run() {
-                    Ok(time) => report::progress(&format!("{call}: {}", report::seconds(time))),
+                    Ok(ended) => {
+                        report::progress(&format!("{call}: {}", report::seconds(ended.time)));
+                    }
                     Err(Failure::Failed(message)) => failed.push(format!("{call}: {message}")),
                     Err(other) => return Err(other),
                 }
@@ -58,15 +60,25 @@ pub(crate) fn suite(only: Option<&str>) -> Result<String, Failure> {
         }
     }
     let began = Instant::now();
-    if only.is_none_or(|name| name == package::FRAMEWORK) && absent.is_empty() {
-        let (count, wrong) = package::run(&binary)?;
-        report::progress(&format!(
-            "Python package: {}",
-            report::seconds(began.elapsed())
-        ));
-        ran += count;
-        failed.extend(wrong);
+    if only.is_none_or(|name| name == package::FRAMEWORK) {
+        match package::run(&binary) {
+            Ok((count, wrong)) => {
+                report::progress(&format!(
+                    "Python package: {}",
+                    report::seconds(began.elapsed())
+                ));
+                ran += count;
+                failed.extend(wrong);
+            }
+            // One of its own environments, which may be reported already.
+            Err(Failure::CouldNotRun(message)) if absent.contains(&message) => {}
+            Err(Failure::CouldNotRun(message)) => absent.push(message),
+            Err(other) => return Err(other),
+        }
     }
+    let (count, wrong) = adapters::run(&binary, only)?;
+    ran += count;
+    failed.extend(wrong);
     let began = Instant::now();
     let mut trained = 0;
     if only.is_none_or(|name| name == trainers::FRAMEWORK) {
@@ -122,7 +134,7 @@ impl std::fmt::Display for Call<'_> {
 }
 
 impl Call<'_> {
-    pub(super) fn run(&self) -> Result<Duration, Failure> {
+    pub(super) fn run(&self) -> Result<Ended, Failure> {
         let scratch = Scratch::new()?;
         let mut command = scratch.command(self.binary);
         command
@@ -140,7 +152,7 @@ impl Call<'_> {
             .args(self.fault.iter().flat_map(|fault| ["--inject", fault]));
         let ended = scratch.run(&mut command)?;
         match ended.complaint(|report, output| self.complaint(report, output)) {
-            None => Ok(ended.time),
+            None => Ok(ended),
             Some(complaint) => Err(Failure::Failed(complaint)),
         }
     }
@@ -195,7 +207,7 @@ pub(super) struct Ended {
     /// `None` where it was ended because it took too long.
     success: Option<bool>,
     report: String,
-    output: String,
+    pub(super) output: String,
     pub(super) time: Duration,
 }
 
@@ -219,7 +231,25 @@ impl Ended {
 
 /// Whether `command` succeeded; `None` where it was ended because it took too long.
 pub(super) fn finish(command: &mut Command) -> Result<Option<bool>, Failure> {
-    let lost = |error: std::io::Error| Failure::CouldNotRun(format!("cannot run: {error}"));
+    // The pods of an engine that is killed end with it.
+    finish_or(command, |child| child.kill().map_err(lost))
+}
+
+/// The same for a command that leads a process group, all of which is ended.
+pub(super) fn finish_group(command: &mut Command) -> Result<Option<bool>, Failure> {
+    finish_or(command, |child| {
+        // Every shell has it; the program of that name is missing on small systems.
+        let ended = Command::new("sh")
+            .args(["-c", &format!("kill -s KILL -- -{}", child.id())])
+            .status();
+        ended.map(drop).map_err(lost)
+    })
+}
+
+fn finish_or(
+    command: &mut Command,
+    end_it: impl FnOnce(&mut Child) -> Result<(), Failure>,
+) -> Result<Option<bool>, Failure> {
     let mut child = command.spawn().map_err(lost)?;
     let end = Instant::now() + PATIENCE;
     loop {
@@ -227,13 +257,17 @@ pub(super) fn finish(command: &mut Command) -> Result<Option<bool>, Failure> {
             return Ok(Some(status.success()));
         }
         if Instant::now() > end {
-            // The pods of an engine that is killed end with it.
-            child.kill().map_err(lost)?;
+            end_it(&mut child)?;
             child.wait().map_err(lost)?;
             return Ok(None);
         }
         thread::sleep(GLANCE);
     }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "as `map_err` gives it")]
+fn lost(error: std::io::Error) -> Failure {
+    Failure::CouldNotRun(format!("cannot run: {error}"))
 }
 
 /// Builds the binary and says where it is.

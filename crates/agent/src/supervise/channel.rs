@@ -110,7 +110,13 @@ impl Channel {
 
     /// Whether a frame of this kind has not been sent yet, so that the next one would replace it.
     pub(crate) fn is_waiting(&self, kind: Kind) -> bool {
-        self.waiting.iter().any(|frame| frame.kind == kind)
+        self.waiting(kind).is_some()
+    }
+
+    /// The content of the frame of this kind that has not been sent yet.
+    pub(crate) fn waiting(&self, kind: Kind) -> Option<&[u8]> {
+        let frame = self.waiting.iter().find(|frame| frame.kind == kind);
+        frame.map(|frame| frame.content.as_slice())
     }
 
     /// Sends what waits, as far as the socket takes it.

@@ -96,7 +96,8 @@ mod tests {
     /// Steps until a look has ended.
     fn report(store: &mut Checkpoints, attempt: u32, runs: bool) -> StoreReport {
         loop {
-            if let Some(report) = store.step(attempt, runs, store.origin.elapsed()) {
+            // No time passes: a busy machine makes no look late.
+            if let Some(report) = store.step(attempt, runs, Duration::ZERO) {
                 return report;
             }
             let mut fds = [PollFd::new(store.as_fd(), PollFlags::POLLIN)];

@@ -1,7 +1,7 @@
 //! What the processes of this pod's ranks do, seen from outside, on a thread of its own: a machine under load may take long for it.
 //!
 //! Invariants: one question is in work, and one more waits. A later one is dropped: the watch soon asks again, and what it asks for once is asked for
-//! with its next question. An answer waits until the leader takes it, for at most [`STALE_AFTER`]; dumps come with one alone.
+//! with its next question. An answer waits until the leader takes it, for at most [`STALE_AFTER`], and what it was about is then asked for again.
 
 use std::{
     io,
@@ -67,7 +67,7 @@ impl Evidence {
         let thread = thread::Builder::new().name("evidence".to_owned());
         thread.stack_size(STACK).spawn(move || {
             let own = std::process::id();
-            while let Ok(question) = to_do.recv() {
+            while let Ok(mut question) = to_do.recv() {
                 let looked = Instant::now();
                 let looks = ranks::look(own, range.as_ref(), question.stacks);
                 let mut signs = Sign::seen(looks, held.first, network());
@@ -77,6 +77,7 @@ impl Evidence {
                     }
                     // A report has a bound, and what recorders show is seldom.
                     let mut dumped = Sign::recorded(recorder.read(), held.first);
+                    question.dumps |= !dumped.is_empty();
                     dumped.append(&mut signs);
                     dumped.truncate(MAX_SIGNS);
                     signs = dumped;
@@ -88,6 +89,7 @@ impl Evidence {
                     }
                     if let Some(report) = ras.take() {
                         reported = collectives(&report, held.all);
+                        question.collectives = true;
                     }
                 }
                 let answer = Answer {
@@ -123,8 +125,18 @@ impl Evidence {
     /// The next answer that is not too old at `now`, where there is one.
     pub(crate) fn take(&mut self, now: Instant) -> Option<Answer> {
         self.woken.clear();
-        let mut answers = self.answers.try_iter();
-        answers.find(|answer| now.saturating_duration_since(answer.looked) < STALE_AFTER)
+        while let Ok(answer) = self.answers.try_recv() {
+            if now.saturating_duration_since(answer.looked) < STALE_AFTER {
+                return Some(answer);
+            }
+            // What it was asked for once, nobody has seen.
+            let mut unasked = answer.question;
+            if let Some(before) = self.unasked.take() {
+                unasked.add_unasked(before);
+            }
+            self.unasked = Some(unasked);
+        }
+        None
     }
 }
 
@@ -178,8 +190,9 @@ mod tests {
     #[test]
     fn old_answers_are_dropped() {
         let (done, answers) = sync_channel(2);
+        let (questions, to_do) = sync_channel(1);
         let mut evidence = Evidence {
-            questions: sync_channel(1).0,
+            questions,
             answers,
             woken: wake::pair().unwrap().0,
             unasked: None,
@@ -187,7 +200,7 @@ mod tests {
         let looked = Instant::now();
         for (number, looked) in [(1, looked), (2, looked + STALE_AFTER)] {
             let answer = Answer {
-                question: question(number, 1, false),
+                question: question(number, 1, number == 1),
                 looked,
                 signs: Vec::new(),
                 reported: Vec::new(),
@@ -197,5 +210,7 @@ mod tests {
         let taken = evidence.take(looked + STALE_AFTER).unwrap();
         assert_eq!(taken.question.number, 2);
         assert!(evidence.take(looked).is_none());
+        evidence.ask(question(3, 1, false));
+        assert_eq!(to_do.try_recv(), Ok(question(3, 1, true)), "asked again");
     }
 }

@@ -102,6 +102,18 @@ impl Members {
         }
     }
 
+    /// Sends a question to all members that have reported. Where one still waits for its socket, its successor also asks for what it asked for.
+    pub(crate) fn ask(&mut self, question: Question) {
+        for guest in self.all.values_mut().filter(|guest| guest.pod.is_some()) {
+            let mut question = question;
+            let before = guest.channel.waiting(Kind::Question);
+            if let Some(Ok(before)) = before.map(Question::decode) {
+                question.add_unasked(before);
+            }
+            guest.channel.send(Kind::Question, question.encode());
+        }
+    }
+
     /// How many connections there are.
     pub(crate) fn len(&self) -> usize {
         self.all.len()
@@ -268,11 +280,12 @@ mod tests {
     };
 
     use rustls::{crypto::ring, server::ResolvesServerCertUsingSni};
+    use trainyard_core::spec::Role;
 
     use super::*;
 
-    #[test]
-    fn so_many_connections_and_no_more() {
+    /// Members with `count` connections that have sent nothing, and their other ends.
+    fn connected(count: usize, most: usize) -> (Members, Vec<TcpStream>) {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
@@ -282,19 +295,49 @@ mod tests {
             .with_no_client_auth()
             .with_cert_resolver(Arc::new(ResolvesServerCertUsingSni::new()));
         let mut members = Members::new(listener, Arc::new(config));
-        members.most = 2;
-        let sockets: Vec<TcpStream> = (0..3)
+        members.most = most;
+        let sockets: Vec<TcpStream> = (0..count)
             .map(|_| TcpStream::connect(address).unwrap())
             .collect();
         // A connection may be made before it can be accepted.
         let until = Instant::now() + Duration::from_secs(20);
-        while members.len() < 2 {
+        while members.len() < most.min(count) {
             assert!(Instant::now() < until, "{} are accepted", members.len());
             members.accept(Duration::ZERO);
             thread::yield_now();
         }
+        (members, sockets)
+    }
+
+    #[test]
+    fn so_many_connections_and_no_more() {
+        let (mut members, sockets) = connected(3, 2);
         members.accept(Duration::ZERO);
         assert_eq!(members.len(), 2);
+        drop(sockets);
+    }
+
+    #[test]
+    fn a_question_that_waits_loses_nothing_to_the_next() {
+        let (mut members, sockets) = connected(1, 1);
+        let guest = members.all.values_mut().next().unwrap();
+        guest.pod = Some(("a-worker-0".to_owned(), Slot::new(Role::Worker, 0)));
+        for (number, once) in [(1, true), (2, false)] {
+            members.ask(Question {
+                number,
+                attempt: 1,
+                stacks: false,
+                collectives: once,
+                dumps: once,
+            });
+        }
+        let guest = members.all.values().next().unwrap();
+        let waits = guest.channel.waiting(Kind::Question).unwrap();
+        let waits = Question::decode(waits).unwrap();
+        assert_eq!(
+            (waits.number, waits.dumps, waits.collectives),
+            (2, true, true)
+        );
         drop(sockets);
     }
 }

@@ -2,6 +2,9 @@
 //!
 //! Decides nothing: [`Member`] and [`Leader`] do. It passes on to them what happens, and carries out what they return.
 
+mod act;
+mod reports;
+
 use std::{
     collections::VecDeque,
     io,
@@ -26,9 +29,7 @@ use trainyard_core::{
 
 use super::{
     POLL_AGAIN,
-    beats::Beats,
     checkpoints::Checkpoints,
-    evidence::Answer,
     frame::Kind,
     inspect::Inspect,
     last_words,
@@ -38,7 +39,6 @@ use super::{
     program::{Event, Program},
     reporting::{FromLeader, Reporting, read_frame},
     signals::Signals,
-    signs::{Report, Sign},
     watching::Watching,
 };
 use crate::log_message;
@@ -356,197 +356,6 @@ impl Supervisor {
         }
         actions.extend(lead.leader.tick(now));
         self.actions.extend(actions.into_iter().map(Action::Leader));
-    }
-
-    /// Reports what the program has printed, where it is time.
-    fn report_signs(&mut self, now: Duration) {
-        let (Some(reporting), Some(lines)) = (&mut self.reporting, self.program.lines()) else {
-            return;
-        };
-        let beats = reporting.beats.as_mut();
-        let beats = beats.is_some_and(Beats::has_news);
-        reporting.has_news = lines.has_news() || beats;
-        if !reporting.is_due(self.route.takes(Kind::Signs), now) {
-            return;
-        }
-        reporting.has_news = false;
-        reporting.greets = false;
-        reporting.next = now + reporting.gap;
-        let attempt = self.member.attempt();
-        let signals = lines.take(attempt);
-        let mut signs: Vec<Sign> = signals.iter().filter_map(Sign::printed).collect();
-        signs.extend(
-            reporting
-                .beats
-                .as_mut()
-                .map(Beats::take)
-                .into_iter()
-                .flatten(),
-        );
-        let report = reporting.report(attempt, None, signs);
-        self.send_report(Kind::Signs, report, now);
-    }
-
-    /// Reports what was seen of the ranks, where it was asked for and the leader takes it.
-    fn report_evidence(&mut self, now: Duration) {
-        while let Some(reporting) = &mut self.reporting
-            && let Some(answer) = reporting.take_answer(self.route.takes(Kind::Evidence))
-        {
-            let Answer {
-                question,
-                signs,
-                reported,
-                ..
-            } = answer;
-            if let Some(watching) = self.lead.as_mut().and_then(|lead| lead.watching.as_mut()) {
-                watching.take_reported(question.attempt, reported, now);
-            }
-            let asked = Some(question.number);
-            let report = reporting.report(question.attempt, asked, signs);
-            self.send_report(Kind::Evidence, report, now);
-        }
-    }
-
-    fn send_report(&mut self, kind: Kind, report: Report, now: Duration) {
-        match (&mut self.route, &mut self.lead, &self.reporting) {
-            (Route::Remote(outgoing), _, _) => outgoing.send(kind, report.encode()),
-            (Route::Own { .. }, Some(lead), Some(reporting)) => {
-                if let Some(watching) = &mut lead.watching {
-                    watching.take(OWN, reporting.slot, report, now);
-                }
-            }
-            (Route::Own { .. }, _, _) => {}
-        }
-    }
-
-    /// Looks whether the gang still trains, where it is time.
-    fn watch(&mut self, now: Duration) {
-        let Some(lead) = &mut self.lead else {
-            return;
-        };
-        let Some(watching) = &mut lead.watching else {
-            return;
-        };
-        let connections = lead.members.connections().chain([OWN]);
-        let outcome = watching.step(&lead.leader, connections, now);
-        if let Some(question) = outcome.ask {
-            let connections: Vec<ConnectionId> = lead.members.connections().collect();
-            for connection in connections {
-                lead.members
-                    .send(connection, Kind::Question, question.encode());
-            }
-            if let Some(reporting) = &mut self.reporting {
-                reporting.ask(question);
-            }
-        }
-        if let Some(hang) = outcome.hang {
-            let actions = lead.leader.report_hang(hang, now);
-            self.actions.extend(actions.into_iter().map(Action::Leader));
-        }
-    }
-
-    /// Reports what was seen in the store of checkpoints.
-    fn report_checkpoints(&mut self, now: Duration) {
-        let Some(lead) = &mut self.lead else {
-            return;
-        };
-        let Some(checkpoints) = &mut lead.checkpoints else {
-            return;
-        };
-        let (attempt, runs) = (self.member.attempt(), self.program.runs());
-        if let Some(report) = checkpoints.step(attempt, runs, now) {
-            let actions = lead.leader.report_store(report, now);
-            self.actions.extend(actions.into_iter().map(Action::Leader));
-        }
-    }
-
-    /// Carries out what the machines want, until they want nothing more.
-    fn act(&mut self, now: Duration) {
-        while let Some(action) = self.actions.pop_front() {
-            match action {
-                Action::Member(action) => self.act_as_member(action, now),
-                Action::Leader(action) => self.act_as_leader(action, now),
-            }
-        }
-    }
-
-    fn act_as_member(&mut self, action: MemberAction, now: Duration) {
-        match action {
-            // The pod is being deleted, and the signal for it came before the program.
-            MemberAction::Start { .. } if self.leaving => {}
-            MemberAction::Start { attempt } => {
-                if let Some(inspect) = &self.inspect {
-                    inspect.set_attempt(attempt);
-                }
-                let reporting = self.reporting.as_mut();
-                if let Some(beats) = reporting.and_then(|it| it.beats.as_mut()) {
-                    beats.forget();
-                }
-                self.program.start(attempt);
-                self.step_program(now);
-            }
-            MemberAction::Stop { attempt, how } => {
-                self.program.stop(attempt, how, now);
-                self.step_program(now);
-            }
-            MemberAction::Send(envelope) => match (&mut self.route, &mut self.lead) {
-                (Route::Remote(outgoing), _) => {
-                    if let Ok(content) = envelope.encode() {
-                        outgoing.send(Kind::Hello, content);
-                    }
-                }
-                (Route::Own { .. }, Some(lead)) => {
-                    if let Some(watching) = &mut lead.watching {
-                        watching.take_hello(&envelope.message, now);
-                    }
-                    let actions = lead.leader.receive_hello(OWN, &envelope, now);
-                    self.actions.extend(actions.into_iter().map(Action::Leader));
-                }
-                (Route::Own { .. }, None) => {}
-            },
-            MemberAction::Redial { after } => match &mut self.route {
-                Route::Remote(outgoing) => outgoing.redial(after, now),
-                Route::Own { connect_at } => *connect_at = Some(now + after),
-            },
-            MemberAction::Exit { code } => self.exit = Some(code),
-        }
-    }
-
-    fn act_as_leader(&mut self, action: LeaderAction, now: Duration) {
-        let Some(lead) = &mut self.lead else {
-            return;
-        };
-        match action {
-            LeaderAction::ToMember {
-                connection: OWN,
-                message,
-            } => {
-                let actions = self.member.receive(&message, now);
-                self.obey(actions);
-            }
-            LeaderAction::ToMember {
-                connection,
-                message,
-            } => {
-                if let Ok(content) = message.encode() {
-                    lead.members.send(connection, Kind::Command, content);
-                }
-            }
-            LeaderAction::CloseMember { connection: OWN } => {
-                let actions = self.member.disconnected();
-                self.obey(actions);
-            }
-            LeaderAction::CloseMember { connection } => lead.members.close(connection),
-            LeaderAction::ToOperator(envelope) => match envelope.encode() {
-                Ok(content) => lead.operator.send(Kind::Summary, content),
-                Err(error) => log_message(&format!("cannot report to the operator: {error}")),
-            },
-            LeaderAction::RedialOperator { after } => lead.operator.redial(after, now),
-        }
-    }
-
-    fn obey(&mut self, actions: Vec<MemberAction>) {
-        self.actions.extend(actions.into_iter().map(Action::Member));
     }
 
     /// Waits until something is ready or due.

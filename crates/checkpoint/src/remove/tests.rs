@@ -6,7 +6,7 @@ use super::*;
 use crate::{
     Files, Session,
     clock::ManualClock,
-    faulty::{Faulty, FaultyDisk},
+    faulty::{Fault, Faulty, FaultyDisk},
     save::{Image, Limits, State},
     storage::Shared,
     verify::verify_present,
@@ -111,6 +111,28 @@ fn commit_that_was_not_seen_stays() {
         Removal::Done,
         "another process was faster"
     );
+}
+
+#[test]
+fn commit_that_was_not_seen_survives_every_cut() {
+    let disk = FaultyDisk::new(1);
+    let rank = session(Arc::new(disk.client()));
+    rank.save(1, &state(None)).unwrap();
+    let folder = rank.folder(1);
+    for fault in [Fault::Kill, Fault::Io] {
+        for at in 0..4 {
+            let copy = disk.copy(1);
+            drop(remove_step(
+                &copy.client_with(&[(at, fault)]),
+                &folder,
+                false,
+            ));
+            let storage = Arc::new(copy.client());
+            let store = Store::existing(storage, ManualClock::start(), 1).unwrap();
+            let commits = store.view().unwrap().commits();
+            assert_eq!(commits.len(), 1, "operation {at}, {fault:?}");
+        }
+    }
 }
 
 #[test]

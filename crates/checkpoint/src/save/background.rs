@@ -205,6 +205,11 @@ impl Saver {
     /// Begins a save and returns at once. The state must not change until it has ended. Retention follows after the save has ended,
     /// in the same thread and beside the next save.
     pub fn save(&self, step: u64, state: State) -> Started {
+        self.save_by(Arc::clone(&self.session), step, state)
+    }
+
+    /// The same with a session for this save alone, such as one with a clock and a deadline of its own.
+    pub fn save_by(&self, session: Arc<Session>, step: u64, state: State) -> Started {
         {
             let mut shared = self.board.lock();
             if let Some(busy) = shared.busy {
@@ -222,7 +227,6 @@ impl Saver {
             save: save.clone(),
             has_ended: false,
         };
-        let session = Arc::clone(&self.session);
         // The ending stays reachable where the thread cannot be started, which drops what it was given.
         let slot = Arc::new(Mutex::new(Some(ending)));
         let for_thread = Arc::clone(&slot);

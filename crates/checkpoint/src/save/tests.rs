@@ -1,6 +1,6 @@
-use std::time::Duration;
+use std::{thread, time::Duration};
 
-use trainyard_core::checkpoint::{Selection, Wanted};
+use trainyard_core::checkpoint::{Claimant, Selection, Wanted};
 
 use super::*;
 use crate::{
@@ -128,6 +128,35 @@ fn two_ranks_commit_together() {
     assert_eq!(step, 7);
     assert_eq!(memory.0[&(0, 0)], image_of(&states[0]));
     assert_eq!(memory.0[&(1, 0)], image_of(&states[1]));
+}
+
+#[test]
+fn parts_are_seen_only_with_their_commit() {
+    let disk = FaultyDisk::new(1);
+    let first = session(&disk.client(), 1, 0, 2).unwrap();
+    let second = session(&disk.client(), 1, 1, 2).unwrap();
+    assert_eq!(first.write_part(5, &state(5, 0, 700)).unwrap(), 700);
+    let early = second.commit_parts(5).unwrap_err();
+    assert!(early.to_string().contains("rank"), "{early}");
+    second.write_part(5, &state(5, 1, 300)).unwrap();
+    assert!(load(&disk, 2).is_none());
+    // Any rank commits, at once.
+    let saved = second.commit_parts(5).unwrap();
+    assert_eq!(saved.commit.folder.step, 5);
+    let (step, memory, _) = load(&disk, 2).unwrap();
+    assert_eq!((step, memory.0.len()), (5, 2));
+    assert_eq!(memory.0[&(1, 0)], image_of(&state(5, 1, 300)));
+    assert_eq!(first.commit_parts(5).unwrap().commit, saved.commit);
+    // A later attempt fences both calls.
+    let later = session(&disk.client(), 2, 0, 2).unwrap();
+    for result in [
+        first.write_part(6, &state(6, 0, 10)).map(|_| ()),
+        first.commit_parts(6).map(|_| ()),
+    ] {
+        let error = result.unwrap_err();
+        assert!(error.to_string().starts_with("fenced"), "{error}");
+    }
+    drop(later);
 }
 
 #[test]
@@ -498,9 +527,89 @@ fn full_disk_does_not_stop_the_next_attempt() {
         last: 2,
         ..Policy::default()
     };
-    let id = store.fence_keeping(Some(2), "next", &keep, choose).unwrap();
+    let id = store
+        .fence_keeping(&Claimant::new(Some(2), "next"), &keep, |view| {
+            Ok::<_, StoreError>(choose(view))
+        })
+        .unwrap();
     assert_eq!(store.resumes_from(id).unwrap().unwrap().folder.step, 4);
     assert_eq!(store.view().unwrap().folders.len(), 2);
+}
+
+#[test]
+fn abandoned_save_reports_real_times() {
+    let disk = FaultyDisk::new(1);
+    let mut zero = session(&disk.client(), 1, 0, 2).unwrap();
+    let (clock, abandon) = crate::abandon::abandonable(Arc::clone(&zero.clock));
+    zero.clock = clock;
+    abandon.now();
+    let error = zero.save(7, &State::default()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "step 7 was abandoned after 0 s: no piece of 1 of 2 ranks: rank 1"
+    );
+    // All pieces are there, so it is committed although it was abandoned.
+    let other = session(&disk.client(), 1, 1, 2).unwrap();
+    let deadline = Duration::from_mins(1);
+    other
+        .write_piece(
+            &other.folder(7),
+            &state(7, 1, 9),
+            deadline,
+            &mut Progress::default(),
+        )
+        .unwrap();
+    let saved = zero.save(7, &State::default()).unwrap();
+    let name = within(&saved.commit.folder.path(), COMMIT_FILE);
+    let commit = zero.store.read::<Commit>(&name).unwrap().unwrap();
+    assert!(commit.document.seconds.write < 60.0);
+    assert!(saved.write < 60.0 && saved.wait < 60.0, "{saved:?}");
+}
+
+/// Waits until retention has begun the operation at which it hangs, so that no operation of the next save is the one that hangs.
+fn wait_until_it_hangs(client: &Faulty, at: u64) {
+    while client.operations() <= at {
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn retention_that_hangs_is_one_thread() {
+    let disk = FaultyDisk::new(1);
+    let before = session(&disk.client(), 1, 0, 1).unwrap();
+    before.save(1, &state(1, 0, 2000)).unwrap();
+    let client = disk.copy(1).client();
+    let commit_ends = {
+        let rank = session(&client, 1, 0, 1).unwrap();
+        rank.commit_step(2, &state(2, 0, 2000)).unwrap();
+        client.operations()
+    };
+    let client = disk.client_with(&[(commit_ends, Fault::Hang)]);
+    let rank = session(&client, 1, 0, 1).unwrap();
+    let saver = Saver::new(rank.clone());
+    for step in 2..=6 {
+        // Each save has a clock of its own, as one that can be abandoned.
+        let (clock, _) = crate::abandon::abandonable(Arc::clone(&rank.clock));
+        let own = Arc::new(Session {
+            clock,
+            ..rank.clone()
+        });
+        let Started::Save(save) = saver.save_by(own, step, state(step, 0, 2000)) else {
+            panic!("nothing is in flight");
+        };
+        save.committed(Duration::MAX).unwrap().unwrap();
+        wait_until_it_hangs(&client, commit_ends);
+    }
+    assert!(!saver.settle(Duration::ZERO), "the first one still hangs");
+    assert_eq!(rank.store.view().unwrap().folders.len(), 6);
+    disk.release();
+    assert!(saver.settle(Duration::from_mins(1)));
+    let Started::Save(save) = saver.save(7, state(7, 0, 2000)) else {
+        panic!("nothing is in flight");
+    };
+    save.committed(Duration::MAX).unwrap().unwrap();
+    assert!(saver.settle(Duration::from_mins(1)));
+    assert_eq!(saver.counts().removed, 5);
 }
 
 #[test]
@@ -522,6 +631,7 @@ fn save_ends_before_retention() {
         };
         save.committed(Duration::MAX).unwrap().unwrap();
         assert_eq!(saver.close(Duration::MAX), Closed::Finished);
+        wait_until_it_hangs(&client, commit_ends);
     }
     assert_eq!(saver.counts().removed, 0);
     disk.release();

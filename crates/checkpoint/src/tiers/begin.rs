@@ -3,13 +3,13 @@
 use std::{cell::RefCell, collections::BTreeMap};
 
 use trainyard_core::checkpoint::{
-    Passed, Selection, StepName, Tier, TierHas, TierView, Wanted, lineage, restored_from, select,
-    suspects,
+    Claimant, Passed, Policy, Selection, StepName, Tier, TierHas, TierView, Wanted, lineage,
+    restored_from, select,
 };
 
 use super::{NodeHolds, Tiers};
 use crate::{
-    begin::{BeginError, Begun, begin_seeing},
+    begin::{BeginError, Begun, begin_seeing, suspected},
     store::View,
 };
 
@@ -31,10 +31,10 @@ impl Tiers {
     /// Every other rank copies the record with [`Self::adopt`]; this one has done so.
     pub fn begin(
         &self,
-        attempt: Option<u32>,
-        holder: &str,
+        claimant: &Claimant,
         wanted: &Wanted,
         unreadable: &BTreeMap<StepName, String>,
+        keep: &Policy,
         nodes: &BTreeMap<String, Vec<NodeHolds>>,
     ) -> Result<TierBegun, BeginError> {
         let (from, failure) = (RefCell::new(None), RefCell::new(None));
@@ -44,11 +44,12 @@ impl Tiers {
             Ok(view)
         };
         let choose = |view: &View| {
-            let (selection, reason) = self.choose(view, wanted, unreadable, nodes);
+            let attempt = claimant.store_attempt(&view.records);
+            let (selection, reason) = self.choose(view, attempt, wanted, unreadable, nodes);
             *from.borrow_mut() = reason;
             selection
         };
-        let begun = begin_seeing(&self.shared, attempt, holder, &look, &choose)?;
+        let begun = begin_seeing(&self.shared, claimant, keep, &look, &choose)?;
         self.adopt(begun.id)?;
         let from = from.into_inner().filter(|_| begun.resumes_from.is_some());
         Ok(TierBegun {
@@ -62,13 +63,14 @@ impl Tiers {
     fn choose(
         &self,
         view: &View,
+        attempt: Option<u32>,
         wanted: &Wanted,
         unreadable: &BTreeMap<StepName, String>,
         nodes: &BTreeMap<String, Vec<NodeHolds>>,
     ) -> (Selection, Option<String>) {
         let commits = view.commits();
         let history = lineage(self.shared.run(), &view.records, &commits);
-        let mut known = suspects(&view.records, &commits);
+        let mut known = suspected(view, &commits, attempt);
         known.extend(unreadable.clone());
         let tiers = self.stores();
         let mut views: Vec<TierView> = (tiers.iter())
@@ -117,7 +119,7 @@ impl Tiers {
             }
             Selection::None { .. } => None,
         };
-        (selection, reason)
+        (selection.with_unreadable(&history, &view.folders), reason)
     }
 }
 

@@ -50,8 +50,8 @@ pub(crate) struct Stacks {
 /// command: Ctrl-C ends `exec`, and the command with it. On a cluster `kubectl exec` runs it, with a terminal of its own
 /// where this is one.
 ///
-/// The exit code is that of the command; 2 if it could not be run, 126 or 127 as shells use them. On a cluster it is that of `kubectl exec`, which is
-/// the command's, or 1 if `kubectl` could not run it.
+/// The exit code is that of the command; 2 if trainyard found no rank to run it in, 126 or 127 as shells use them. On a cluster it is that of `kubectl exec`,
+/// which is the command's, or 1 if `kubectl` itself failed.
 #[derive(Debug, ClapArgs)]
 #[command(after_long_help = "\
 Examples:

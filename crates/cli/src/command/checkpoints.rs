@@ -1,15 +1,19 @@
 //! `trainyard checkpoints`: what a folder of checkpoints holds, whether it is intact, and what may be removed.
 
+mod convert;
+mod diff;
 mod show;
+mod work;
 
-use std::{collections::BTreeMap, path::Path, sync::Arc};
+use std::{collections::BTreeMap, path::Path};
 
 use anyhow::Context as _;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use trainyard_checkpoint_engine::{
-    Files, Store,
+    Store,
     clock::SystemClock,
+    open::{self, OpenError},
     remove,
     store::View,
     token,
@@ -36,6 +40,8 @@ pub(super) fn run(args: &Checkpoints, printer: &mut Printer) -> Result<Exit, Fai
         CheckpointsCommand::Show(args) => show::run(args, printer),
         CheckpointsCommand::Verify(args) => run_verify(args, printer),
         CheckpointsCommand::Prune(args) => prune(args, printer),
+        CheckpointsCommand::Diff(args) => diff::run(args, printer),
+        CheckpointsCommand::Convert(args) => convert::run(args, printer),
     }
 }
 
@@ -51,14 +57,16 @@ struct Opened {
 fn open_store(root: &Path) -> Result<Store, Failure> {
     let shown = root.display();
     let cannot = || format!("cannot open the checkpoints in `{shown}`");
-    let files = Files::existing(root).with_context(cannot)?;
+    let storage = match open::existing(root) {
+        Err(OpenError::Existing(error)) => Err(error).with_context(cannot)?,
+        opened => opened.with_context(cannot)?,
+    };
     let seed = token::seed().context("cannot read random bytes")?;
-    let store =
-        Store::existing(Arc::new(files), SystemClock::start(), seed).with_context(cannot)?;
+    let store = Store::existing(storage, SystemClock::start(), seed).with_context(cannot)?;
     Ok(store)
 }
 
-fn open(root: &Path) -> Result<Opened, Failure> {
+fn look(root: &Path) -> Result<Opened, Failure> {
     let store = open_store(root)?;
     let view = store
         .whole_view()
@@ -119,7 +127,7 @@ fn line_json(line: &StepLine) -> Value {
 }
 
 fn ls(args: &CheckpointsLs, printer: &mut Printer) -> Result<Exit, Failure> {
-    let opened = open(&args.root)?;
+    let opened = look(&args.root)?;
     let summary = &opened.summary;
     if args.format == Format::Json {
         printer.json(&json!({
@@ -193,7 +201,7 @@ fn verified_json(line: &StepLine, verified: &Verified) -> Value {
 }
 
 fn run_verify(args: &CheckpointsVerify, printer: &mut Printer) -> Result<Exit, Failure> {
-    let opened = open(&args.root)?;
+    let opened = look(&args.root)?;
     let lines: Vec<&StepLine> = match &args.step {
         Some(step) => vec![opened.find(step)?],
         None => opened.summary.steps.iter().collect(),
@@ -296,6 +304,7 @@ fn prune(args: &CheckpointsPrune, printer: &mut Printer) -> Result<Exit, Failure
             "dryRun": args.dry_run,
             "removed": removed.collect::<Vec<_>>(),
             "kept": kept.collect::<Vec<_>>(),
+            "uploads": pruned.uploads,
             "failures": pruned.failures,
         }))?;
     } else {
@@ -320,7 +329,12 @@ fn prune(args: &CheckpointsPrune, printer: &mut Printer) -> Result<Exit, Failure
             printer.message(&format!("error: {failure}\n"));
         }
         let count = words::counted(pruned.removed.len() as u64, "folder");
-        printer.summary(&format!("{verb} {count}, kept {}", pruned.kept.len()));
+        let mut summary = format!("{verb} {count}, kept {}", pruned.kept.len());
+        if pruned.uploads > 0 {
+            let uploads = words::counted(pruned.uploads, "unfinished upload");
+            put(&mut summary, &format!(", ended {uploads}"));
+        }
+        printer.summary(&summary);
     }
     Ok(if pruned.failures.is_empty() {
         Exit::Done

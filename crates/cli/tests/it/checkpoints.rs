@@ -1,4 +1,4 @@
-//! `checkpoints ls|show|verify|prune` on real folders: intact, truncated, flipped, foreign, of another run, of a newer version.
+//! `checkpoints ls|show|verify|prune|diff|convert` on real folders: intact, truncated, flipped, foreign, of another run, of a newer version.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on ends")]
 
 use std::{
@@ -340,4 +340,79 @@ fn rewrite(path: &Path, from: &str, to: &str) {
     let text = String::from_utf8(object).unwrap();
     assert!(text.contains(from), "{text}");
     fs::write(path, seal(text.replace(from, to).into_bytes()).unwrap()).unwrap();
+}
+
+#[test]
+fn compared_steps() {
+    let store = Fixture::new(&[10, 20]);
+    let same = store.json(&["diff", "--root", "root", "10", "10"], 0);
+    assert_eq!(same["same"], true);
+    assert_eq!(same["equalByChecksum"], 2);
+    let found = store.json(&["diff", "--root", "root", "10", "20"], 1);
+    assert_eq!(found["differing"][0]["name"], "b");
+    assert_eq!(found["differing"][0]["differing"], 25);
+    assert_eq!(found["stateCompared"], true);
+    let text = store.run(&["diff", "--root", "root", "10", "20"]);
+    let last = text.stdout.lines().last();
+    assert_eq!(
+        last,
+        Some("0 tensors equal, 2 different, 0 only in one; small state is equal"),
+        "{text:?}"
+    );
+    let missing = store.run(&["diff", "10", "20"]);
+    assert_eq!(missing.code, Some(2));
+    assert!(missing.stderr.contains("--root ROOT"), "{missing:?}");
+    flip(&store.folder(20).join("00000.safetensors"), 4096);
+    let damaged = store.run(&["diff", "--root", "root", "10", "20"]);
+    assert_eq!(damaged.code, Some(2));
+    assert!(
+        damaged.stderr.contains("it is damaged in chunk 1"),
+        "{damaged:?}"
+    );
+}
+
+#[test]
+fn converted_through_all_formats() {
+    let store = Fixture::new(&[10, 20]);
+    for (source, target, format) in [
+        ("root", "dcp", "dcp"),
+        ("dcp", "hf", "hf"),
+        ("hf", "one.safetensors", "safetensors"),
+        ("dcp", "ours", "trainyard"),
+    ] {
+        let found = store.json(&["convert", source, target, "--to", format], 0);
+        assert_eq!(found["tensors"], 2, "{found}");
+        // What one rank alone has, such as its seed, has no place in the others, which are then compared without it.
+        let code = i32::from(format == "trainyard");
+        let same = store.json(&["diff", "root", target], code);
+        assert_eq!(same["equal"], 2, "{same}");
+        assert_eq!(
+            same["state"].as_array().map(Vec::len),
+            Some(usize::from(code == 1)),
+            "{same}"
+        );
+    }
+    let again = store.run(&["convert", "root", "dcp", "--to", "dcp"]);
+    assert_eq!(again.code, Some(2));
+    assert!(again.stderr.contains("it exists already"), "{again:?}");
+    let older = store.run(&[
+        "convert", "root", "dcp", "--to", "dcp", "--step", "10", "--force",
+    ]);
+    assert_eq!(older.code, Some(0), "{older:?}");
+    assert_eq!(store.json(&["diff", "root", "dcp"], 1)["same"], false);
+    let none = store.run(&["convert", "root", "x", "--to", "hf", "--only", "model."]);
+    assert_eq!(none.code, Some(2));
+    let step = store.run(&["convert", "dcp", "x", "--to", "hf", "--step", "10"]);
+    assert_eq!(step.code, Some(2));
+    let size = store.run(&[
+        "convert",
+        "dcp",
+        "x",
+        "--to",
+        "hf",
+        "--max-shard-size",
+        "5 XB",
+    ]);
+    assert_eq!(size.code, Some(2));
+    assert!(!store.call.folder().join("x").exists());
 }

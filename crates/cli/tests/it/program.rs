@@ -85,6 +85,8 @@ fn manual_pages() {
         pages,
         [
             "trainyard-attach.1",
+            "trainyard-checkpoints-convert.1",
+            "trainyard-checkpoints-diff.1",
             "trainyard-checkpoints-ls.1",
             "trainyard-checkpoints-prune.1",
             "trainyard-checkpoints-show.1",

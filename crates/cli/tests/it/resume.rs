@@ -105,6 +105,9 @@ fn attempts_get_the_newest_complete_step() {
     fs::write(call.folder().join("go"), "").unwrap();
     until(&call, &["ps"], |seen| seen.stdout.contains("Succeeded"));
     // The last save is seen after the end, however short before it was.
+    until(&call, &["status", "j"], |seen| {
+        seen.stdout.contains("checkpoint    step 40, ")
+    });
     let ended = status(&call);
     assert_eq!(ended["checkpointStep"], 40, "{ended}");
     let record = &ended["status"]["trainyard"]["checkpoint"];

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::checkpoint::SAVES_KEPT;
+
 /// Bytes of one message, at most: the bound of one frame between the pods of a job.
 pub const MAX_MESSAGE: usize = 1024 * 1024;
 
@@ -18,7 +20,7 @@ pub const MAX_SENTENCE: usize = 1024;
 pub const MAX_GROUPS: usize = 64;
 
 /// Saves in a report about a store of checkpoints, at most.
-pub const MAX_SAVES: usize = 32;
+pub const MAX_SAVES: usize = SAVES_KEPT;
 
 /// Ended programs that a summary lists one by one, at most.
 pub const MAX_ENDED: usize = 64;

@@ -25,6 +25,9 @@ impl Document for Fence {
     fn check(&self) -> Result<(), String> {
         check_run(&self.run)?;
         check_text("holder", &self.holder)?;
+        if let Some(job) = &self.job {
+            check_text("uid of the job", &job.uid)?;
+        }
         check_count(
             "acknowledged commits",
             self.acknowledged.len(),

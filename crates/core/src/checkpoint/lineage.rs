@@ -10,7 +10,7 @@ use std::{
 
 use super::{
     codec::{Sealed, VERSION},
-    manifest::{Commit, CommitRef, Fence, Restored},
+    manifest::{Commit, CommitRef, Fence, JobAttempt, Restored},
     names::{AttemptId, StepName},
 };
 
@@ -159,7 +159,7 @@ impl Lineage {
         &self,
         run: &str,
         id: AttemptId,
-        holder: &str,
+        claimant: &Claimant,
         resume: Option<&StepName>,
     ) -> Fence {
         let known = |commit: &&CommitSeen| Some(&commit.folder) == resume;
@@ -168,7 +168,8 @@ impl Lineage {
             run: run.to_owned(),
             attempt: id.attempt,
             restart: id.restart,
-            holder: holder.to_owned(),
+            holder: claimant.holder.clone(),
+            job: claimant.job_attempt(),
             resumes_from: self.commits.iter().find(known).map(CommitSeen::reference),
             acknowledged: self.commits.iter().map(CommitSeen::reference).collect(),
             other: serde_json::Map::new(),
@@ -304,12 +305,85 @@ pub enum Claim {
     Fenced(AttemptId),
 }
 
-/// Which pair `holder` takes for `attempt`; without an attempt of its own, one above the highest.
-pub fn claim(attempt: Option<u32>, holder: &str, records: &[RecordSeen]) -> Claim {
+/// Who begins an attempt.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Claimant {
+    /// Its number, where somebody counts attempts.
+    pub attempt: Option<u32>,
+    /// The uid of the job that counts them; nothing where the number is the store's.
+    pub job: Option<String>,
+    /// The uid of its pod or the id of its launch.
+    pub holder: String,
+}
+
+impl Claimant {
+    /// One whose attempt is the store's own number, or has none yet.
+    pub fn new(attempt: Option<u32>, holder: &str) -> Self {
+        Self {
+            attempt,
+            job: None,
+            holder: holder.to_owned(),
+        }
+    }
+
+    /// Whether `fence` is a record of its attempt, held by one whose name begins as its own.
+    pub fn is_of(&self, fence: &Fence) -> bool {
+        let attempt = match &self.job {
+            Some(_) => fence.job == self.job_attempt(),
+            None => Some(fence.attempt) == self.attempt,
+        };
+        attempt && fence.holder.starts_with(&self.holder)
+    }
+
+    fn job_attempt(&self) -> Option<JobAttempt> {
+        let (uid, attempt) = (self.job.clone()?, self.attempt?);
+        Some(JobAttempt { uid, attempt })
+    }
+
+    /// The newest record, where it is of another job than this one, which had records before: the job of this one is gone, whatever its number.
+    fn successor(&self, records: &[RecordSeen]) -> Option<AttemptId> {
+        let uid = self.job.as_deref()?;
+        let of = |fence: &Fence| fence.job.as_ref().is_some_and(|job| job.uid == uid);
+        let mut fences = records.iter().filter_map(|record| match record {
+            RecordSeen::Fence(fence) => Some(fence),
+            _ => None,
+        });
+        let newest = fences.clone().max_by_key(|fence| fence.id())?;
+        (!of(newest) && fences.any(of)).then(|| newest.id())
+    }
+
+    /// The number of its attempt in a store with `records`. The attempts of a job follow on those that were there before its first one.
+    pub fn store_attempt(&self, records: &[RecordSeen]) -> Option<u32> {
+        let attempt = self.attempt?;
+        let Some(uid) = &self.job else {
+            return Some(attempt);
+        };
+        let own = records.iter().filter_map(|record| match record {
+            RecordSeen::Fence(fence) => {
+                let job = fence.job.as_ref().filter(|job| job.uid == *uid)?;
+                Some((fence.id(), fence.attempt.saturating_sub(job.attempt)))
+            }
+            _ => None,
+        });
+        let before = match own.max() {
+            Some((_, before)) => before,
+            None => head(records).map_or(0, |head| head.id.attempt),
+        };
+        Some(before.saturating_add(attempt))
+    }
+}
+
+/// Which pair `claimant` takes; without an attempt of its own, one above the highest.
+pub fn claim(claimant: &Claimant, records: &[RecordSeen]) -> Claim {
+    if let Some(by) = claimant.successor(records) {
+        return Claim::Fenced(by);
+    }
+    let attempt = claimant.store_attempt(records);
+    let holder = &claimant.holder;
     let mine = records
         .iter()
         .filter_map(|record| match record {
-            RecordSeen::Fence(fence) if fence.holder == holder => Some(fence.id()),
+            RecordSeen::Fence(fence) if fence.holder == *holder => Some(fence.id()),
             _ => None,
         })
         .filter(|id| attempt.is_none_or(|attempt| attempt == id.attempt))

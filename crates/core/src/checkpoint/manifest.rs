@@ -46,6 +46,9 @@ pub struct Fence {
     pub restart: u32,
     /// Who holds it: the uid of a pod or the id of a launch.
     pub holder: String,
+    /// The job that counts its own attempts, and which one of them this is; absent where attempts are counted by the store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<JobAttempt>,
     /// The commit that it resumes from, one of those it acknowledges; absent where it starts at step 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resumes_from: Option<CommitRef>,
@@ -65,6 +68,15 @@ impl Fence {
             restart: self.restart,
         }
     }
+}
+
+/// An attempt as the job counts it. A job that was deleted and created again counts from 1 in the folder of the one before.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobAttempt {
+    /// The uid of the job.
+    pub uid: String,
+    /// Its attempt.
+    pub attempt: u32,
 }
 
 /// `attempts/0000000007.0000.restored.json`: every rank of the attempt has restored. An attempt that ended without it died while

@@ -10,15 +10,19 @@ use serde::{Deserialize, Serialize};
 use super::{
     folder::{FolderSeen, FolderState},
     lineage::{CommitSeen, Lineage, RecordSeen, head, suspects},
-    manifest::Commit,
+    manifest::{Commit, JobAttempt},
     names::{AttemptId, StepName},
     select::Selection,
 };
 
 /// Saves of the newest attempt that are kept, the newest ones: more are not made between two looks.
-const SAVES_KEPT: usize = 32;
-/// Longest reason, in characters: it is kept in the status of a job.
-const WHY_CHARS: usize = 300;
+pub const SAVES_KEPT: usize = 32;
+/// Longest reason, in bytes: it is kept in the status of a job.
+pub const WHY_BYTES: usize = 600;
+/// Longest uid of a job, in bytes.
+const UID_BYTES: usize = 128;
+/// Largest number that is believed. What is larger is another number once it was read as JSON by others, and no job has that many steps or bytes.
+const LARGEST: u64 = 1 << 53;
 /// Longest time of a save that is believed, in seconds; what is larger is not known.
 const LONGEST_SECONDS: f64 = 1e7;
 
@@ -57,11 +61,30 @@ impl CompleteStep {
         }
     }
 
+    fn is_believed(&self) -> bool {
+        let figures = [
+            Some(self.step),
+            Some(self.bytes),
+            self.snapshot_ms,
+            self.write_ms,
+        ];
+        figures
+            .into_iter()
+            .flatten()
+            .all(|figure| figure <= LARGEST)
+    }
+
     /// How fast its data was written, in bytes per second.
     pub fn bytes_per_second(&self) -> Option<u64> {
         let millis = self.write_ms.filter(|millis| *millis > 0)?;
         u64::try_from(u128::from(self.bytes) * 1000 / u128::from(millis)).ok()
     }
+}
+
+/// At most [`WHY_BYTES`] of a reason.
+fn cut(mut why: String) -> String {
+    why.truncate(why.floor_char_boundary(WHY_BYTES));
+    why
 }
 
 /// Milliseconds of a time that a rank measured. Ranks write what they like.
@@ -89,13 +112,16 @@ pub enum ResumedFrom {
 }
 
 /// The newest attempt that has a record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NewestAttempt {
     /// The attempt, as the store counts attempts.
     pub attempt: u32,
     /// What it resumed from; of several restarts inside the attempt, what the last one did.
     pub from: ResumedFrom,
+    /// The job that counts its own attempts, and which one of them this is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<JobAttempt>,
 }
 
 /// What is seen of a store.
@@ -155,9 +181,12 @@ impl StoreSeen {
         Self {
             newest,
             uncommitted,
-            why: why.map(|why| why.chars().take(WHY_CHARS).collect()),
+            why: why.map(cut),
             attempt: lineage.head.as_ref().map(|head| NewestAttempt {
                 attempt: head.id.attempt,
+                job: (head.record.as_ref())
+                    .filter(|record| record.id() == head.id)
+                    .and_then(|record| record.job.clone()),
                 from: match &head.record {
                     Some(record) if record.id() == head.id => match &record.resumes_from {
                         Some(from) => ResumedFrom::Step(from.folder.step),
@@ -168,6 +197,29 @@ impl StoreSeen {
             }),
             saves: saves.into_iter().skip(skipped).collect(),
         }
+        .believed()
+    }
+
+    /// The same without what cannot be true: whoever writes into the store, or reports about it, writes what he likes.
+    #[must_use]
+    pub fn believed(mut self) -> Self {
+        if let Some(newest) = self.newest.take_if(|newest| !newest.is_believed()) {
+            let step = newest.step;
+            self.why = Some(format!("figures of step {step} are larger than 2^53"));
+        }
+        self.uncommitted = self.uncommitted.filter(|step| *step <= LARGEST);
+        self.why = self.why.map(cut);
+        if let Some(newest) = &mut self.attempt {
+            newest.job.take_if(|job| job.uid.len() > UID_BYTES);
+        }
+        self.saves.retain(CompleteStep::is_believed);
+        self.saves.truncate(SAVES_KEPT);
+        if let Some(NewestAttempt { from, .. }) = &mut self.attempt
+            && matches!(from, ResumedFrom::Step(step) if *step > LARGEST)
+        {
+            *from = ResumedFrom::Unknown;
+        }
+        self
     }
 
     /// Nothing was saved: the folder is empty, or is not there yet.

@@ -139,6 +139,8 @@ pub enum PassedWhy {
     },
     /// It has numbers that are not finite.
     NotFinite,
+    /// Its `COMMIT.json` cannot be read.
+    Unreadable(String),
 }
 
 impl fmt::Display for Passed {
@@ -154,6 +156,7 @@ impl fmt::Display for Passed {
                 "{saved} ranks saved it, {wanted} will run, and this state cannot be resharded"
             ),
             PassedWhy::NotFinite => out.write_str("it has numbers that are NaN or infinite"),
+            PassedWhy::Unreadable(why) => write!(out, "its commit cannot be read: {why}"),
         }
     }
 }

@@ -82,6 +82,7 @@ pub(super) fn record(attempt: u32, restart: u32, commits: &[&CommitSeen]) -> Rec
         attempt,
         restart,
         holder: format!("pod-{attempt}-{restart}"),
+        job: None,
         resumes_from: commits.last().map(|seen| seen.reference()),
         acknowledged: commits.iter().map(|seen| seen.reference()).collect(),
         other: Other::new(),

@@ -2,25 +2,24 @@
 //!
 //! Owns `status.trainyard.checkpoint`. Does not read a store, and does not choose a step: [`crate::checkpoint`] does.
 //!
-//! Invariants: the step that pods are given is the newest complete one that was seen when no pod of their attempt existed, and never
-//! changes after that; where none was seen, none is given. What the record of the attempt in the store says decides over it. A store that
-//! cannot be read changes nothing but the reason that is shown.
+//! Invariants: the step that pods are given was the newest complete one in the last look before any pod of their attempt existed, and never
+//! changes after that; where none is known to be good, none is given. What the record of the attempt in the store says decides over it. A store
+//! that cannot be read changes nothing but the reason that is shown.
 
 use jiff::{SignedDuration, Timestamp};
 
 use super::{CheckpointRecord, EventKind, EventReason, SeenGang, SeenStore, pass::Pass};
 use crate::{
-    checkpoint::{ResumedFrom, StoreSeen},
+    checkpoint::{NewestAttempt, ResumedFrom, StoreSeen, WHY_BYTES},
     diagnose,
 };
 
 /// An attempt that begins after this step did not resume anything.
 const FIRST_STEPS: u64 = 1;
 
-/// How old the report of a leader may be: its supervisor looks every few seconds, and the operator may be busy.
-const REPORT_AGE: SignedDuration = SignedDuration::from_secs(30);
-/// Longest reason of a leader that is kept, in characters.
-const WHY_CHARS: usize = 300;
+/// How old the look behind the report of a leader may be. Its supervisor reports changes; it looks again after twenty times what the last look took,
+/// and one of more than 5 s is reported as late.
+const REPORT_AGE: SignedDuration = SignedDuration::from_secs(120);
 
 /// Takes what was seen in the store, for the attempt that is in the status.
 pub(super) fn note(pass: &mut Pass<'_>) {
@@ -56,29 +55,47 @@ fn seen(pass: &Pass<'_>) -> SeenStore {
     let Some(report) = gang.coordinator.store() else {
         return SeenStore::Unused;
     };
-    let shown = |text: &str| diagnose::shown(text).chars().take(WHY_CHARS).collect();
+    let shown = |text: &str| {
+        let mut text = diagnose::shown(text);
+        text.truncate(text.floor_char_boundary(WHY_BYTES));
+        text
+    };
     match &report.seen {
         None => SeenStore::Unknown(shown(&report.why)),
         Some(store) => SeenStore::Seen {
-            store: Box::new(StoreSeen {
-                why: store.why.as_deref().map(shown),
-                ..(**store).clone()
-            }),
+            store: Box::new(
+                StoreSeen {
+                    why: store.why.as_deref().map(shown),
+                    ..(**store).clone()
+                }
+                .believed(),
+            ),
             at: pass.now.checked_sub(REPORT_AGE).unwrap_or(pass.now),
         },
     }
 }
 
 fn take(pass: &mut Pass<'_>, store: &StoreSeen) {
+    let uid = pass.job.uid.as_deref();
     let record = &mut pass.status.trainyard;
     let attempt = record.attempt;
     let kept = record.checkpoint.get_or_insert_default();
     kept.newest.clone_from(&store.newest);
+    // A job that was created again in its old folder follows on the attempts of the one before.
+    if let Some(NewestAttempt {
+        attempt: newest,
+        job: Some(job),
+        ..
+    }) = &store.attempt
+        && Some(job.uid.as_str()) == uid
+    {
+        kept.earlier_attempts = newest.checked_sub(job.attempt);
+    }
     kept.uncommitted = store.uncommitted;
     kept.why.clone_from(&store.why);
     kept.unreadable_since = None;
     if kept.attempt == attempt
-        && let Some(newest) = store.attempt
+        && let Some(newest) = &store.attempt
         && kept.store_attempt(attempt) == Some(newest.attempt)
     {
         kept.resumed_from = Some(newest.from);
@@ -126,8 +143,9 @@ fn report_not_restored(pass: &mut Pass<'_>, at: Timestamp) {
         kept.resumed_from,
         Some(ResumedFrom::Step(_) | ResumedFrom::Unknown)
     );
-    // What was seen before the first step may be from before the attempt took its record.
-    let late_enough = at >= progress.first_at;
+    // What was seen before the first step may be from before the attempt took its record, and a report of an earlier attempt says nothing of it.
+    let took_record = kept.resumed_from == Some(ResumedFrom::Nothing);
+    let late_enough = took_record || (at >= progress.first_at && reported_on(pass, attempt));
     let reported = kept.not_restored || kept.attempt != attempt;
     if began > FIRST_STEPS || step <= FIRST_STEPS || restored || reported || !late_enough {
         return;
@@ -142,6 +160,16 @@ fn report_not_restored(pass: &mut Pass<'_>, at: Timestamp) {
     }
 }
 
+/// Whether what was seen is about `attempt`: a leader's report names the attempt whose program ran.
+fn reported_on(pass: &Pass<'_>, attempt: u32) -> bool {
+    let SeenGang::Here(gang) = &pass.observed.gang else {
+        return true;
+    };
+    let is_own = pass.observed.store != SeenStore::Unused;
+    let report = gang.coordinator.store();
+    is_own || report.is_some_and(|report| report.attempt == attempt)
+}
+
 /// Settles what the pods of the attempt in the status are given, as long as it has none.
 pub(super) fn settle(pass: &mut Pass<'_>) {
     let record = &mut pass.status.trainyard;
@@ -153,15 +181,24 @@ pub(super) fn settle(pass: &mut Pass<'_>) {
     }
     let kept = record.checkpoint.get_or_insert_default();
     let (earlier, step) = match &pass.observed.store {
-        // Where nobody can look before there are pods, attempts of the store are those of the job, and the last report holds.
+        // Where nobody can look before there are pods, attempts of the store are those of the job, and the last report holds. A step that the
+        // attempt before resumed from without saving another one may be what it died of: programs then look into the store themselves.
         SeenStore::Unused => {
             let readable = kept.unreadable_since.is_none();
-            let newest = kept.newest.as_ref().filter(|_| readable);
-            (Some(0), newest.map(|newest| newest.step))
+            let step = kept.newest.as_ref().map(|newest| newest.step);
+            let step = step.filter(|step| {
+                if kept.attempt == attempt {
+                    // Settled in an earlier pass; the last save of the attempt before may have been reported since.
+                    kept.resume_step.is_some_and(|settled| *step >= settled)
+                } else {
+                    readable && kept.resumed_from != Some(ResumedFrom::Step(*step))
+                }
+            });
+            (Some(0), step)
         }
         SeenStore::Unknown(_) => (None, None),
         SeenStore::Seen { store, .. } => {
-            let newest = store.attempt.map_or(0, |newest| newest.attempt);
+            let newest = store.attempt.as_ref().map_or(0, |newest| newest.attempt);
             let step = store.newest.as_ref().map(|newest| newest.step);
             (Some(newest), step)
         }

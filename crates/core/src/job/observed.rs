@@ -64,6 +64,8 @@ pub struct Observed {
     pub gang: SeenGang,
     /// What was seen in the store of its checkpoints.
     pub store: SeenStore,
+    /// Whether the observer also watches the ranks, as `trainyard run` does: then a hang is for it to find and to end.
+    pub watches_ranks: bool,
     /// Whether a user waits for the outcome and can correct a mistake at once, as with `trainyard run`.
     pub attended: bool,
 }

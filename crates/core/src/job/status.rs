@@ -10,7 +10,7 @@
 mod checkpoint;
 mod gang;
 mod kept;
-mod progress;
+pub(crate) mod progress;
 mod read;
 #[cfg(test)]
 mod tests;

@@ -25,6 +25,13 @@ pub fn may_wait(before: &JobStatus, decision: &Decision) -> bool {
     record.seen = before.trainyard.seen;
     record.ledger.clone_from(&before.trainyard.ledger);
     record.progress.clone_from(&before.trainyard.progress);
+    if let (Some(after), Some(before)) = (&mut record.checkpoint, &before.trainyard.checkpoint) {
+        after.newest.clone_from(&before.newest);
+        after.uncommitted = before.uncommitted;
+        after.why.clone_from(&before.why);
+        after.unreadable_since = before.unreadable_since;
+        after.counted_step = before.counted_step;
+    }
     after == *before
 }
 
@@ -32,7 +39,9 @@ pub fn may_wait(before: &JobStatus, decision: &Decision) -> bool {
 mod tests {
     use super::*;
     use crate::{
-        job::{Action, ConditionType, Decision, EventKind, RoleStatus, conditions},
+        job::{
+            Action, CheckpointRecord, ConditionType, Decision, EventKind, RoleStatus, conditions,
+        },
         reason::{Reason, StoredReason},
         spec::{Kind, Role},
     };
@@ -40,6 +49,7 @@ mod tests {
     fn waiting(reason: &Reason) -> JobStatus {
         let mut status = JobStatus::default();
         status.trainyard.attempt = 1;
+        status.trainyard.checkpoint = Some(CheckpointRecord::default());
         status.trainyard.waiting = Some(StoredReason::from(reason));
         status
     }
@@ -66,7 +76,7 @@ mod tests {
     #[test]
     fn only_progress_may_wait() {
         type Change = fn(&mut Decision);
-        let cases: [(&str, bool, Change); 8] = [
+        let cases: [(&str, bool, Change); 10] = [
             ("nothing", true, |_| {}),
             ("counts", true, |decision| {
                 let active = RoleStatus {
@@ -85,6 +95,16 @@ mod tests {
             }),
             ("another reason", true, |decision| {
                 decision.status = waiting(&Reason::LookingForNodes);
+            }),
+            ("a checkpoint", true, |decision| {
+                let checkpoint = decision.status.trainyard.checkpoint.as_mut().unwrap();
+                checkpoint.uncommitted = Some(7);
+                checkpoint.why = Some("odd".to_owned());
+                checkpoint.counted_step = Some(6);
+            }),
+            ("what an attempt resumes from", false, |decision| {
+                let checkpoint = decision.status.trainyard.checkpoint.as_mut().unwrap();
+                checkpoint.resume_step = Some(6);
             }),
             ("an attempt", false, |decision| {
                 decision.status.trainyard.attempt = 2;

@@ -10,7 +10,7 @@ use std::{
     os::fd::{AsFd as _, BorrowedFd},
     path::{Path, PathBuf},
     sync::Arc,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use jiff::Timestamp;
@@ -111,8 +111,7 @@ impl Checkpoints {
         };
         if self.last_look == LastLook::NotAsked {
             self.last_look = LastLook::Asked;
-            watch.awaited = Some(u32::MAX);
-            watch.watcher.ask(Moment::Start(u32::MAX), now);
+            watch.watcher.ask(Moment::End, now);
         }
         self.last_look == LastLook::Done
     }
@@ -122,17 +121,15 @@ impl Checkpoints {
         let mut any = false;
         while let Some(looked) = self.next(now) {
             any = true;
-            if let Moment::Start(attempt) = looked.moment {
-                if attempt == u32::MAX {
-                    self.last_look = LastLook::Done;
-                } else {
-                    self.cleared = self.cleared.max(attempt);
-                }
+            match looked.moment {
+                Moment::Running => {}
+                Moment::Start(attempt) => self.cleared = self.cleared.max(attempt),
+                Moment::End => self.last_look = LastLook::Done,
             }
             self.seen = match looked.store {
                 Ok(store) => SeenStore::Seen {
                     store: Box::new(store),
-                    at: Timestamp::now(),
+                    at: begun_at(looked.age),
                 },
                 Err(why) => SeenStore::Unknown(why),
             };
@@ -146,6 +143,12 @@ impl Checkpoints {
         watch.bell.read().ok();
         watch.watcher.take(now)
     }
+}
+
+/// When a look began, by the clock of people. A look that began before the epoch of that clock was made by a clock that is wrong.
+fn begun_at(age: Duration) -> Timestamp {
+    let now = Timestamp::now();
+    now.checked_sub(age).unwrap_or(now)
 }
 
 impl Watch {
@@ -175,7 +178,7 @@ impl Engine<'_> {
 
     /// From here on, pods of `attempt` are given what the status says about their checkpoints.
     pub(super) fn start_from_checkpoint(&mut self, attempt: u32) {
-        let record = self.stored.status.trainyard.checkpoint.as_ref();
+        let record = &self.stored.status.trainyard;
         self.site.start_from(StartPoint::of(record, attempt));
     }
 }

@@ -128,11 +128,9 @@ impl Progress {
         reason = "Prometheus knows no other numbers than doubles"
     )]
     pub(crate) fn checkpoint(&self, key: &JobKey, status: &JobStatus) {
-        let Some(record) = &status.trainyard.checkpoint else {
-            return;
-        };
         let job = named(key);
-        let newest = record.newest.as_ref();
+        let record = status.trainyard.checkpoint.as_ref();
+        let newest = record.and_then(|record| record.newest.as_ref());
         let saved = newest.and_then(|newest| newest.saved_at);
         match newest {
             Some(newest) => {

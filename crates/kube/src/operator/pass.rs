@@ -263,7 +263,7 @@ impl Operator {
             uid,
             cluster: &cluster,
             push: push.as_ref(),
-            start: StartPoint::of(decision.status.trainyard.checkpoint.as_ref(), attempt),
+            start: StartPoint::on_cluster(&decision.status.trainyard, attempt),
             began: !observed.pods.is_empty(),
         };
         let mut refusals = actor.prepare_preflight(&decision.actions).await?;

@@ -11,9 +11,9 @@ from . import _leaf
 
 def about() -> dict[str, Any]:
     versions = {"python": "{}.{}.{}".format(*sys.version_info)}
-    for name, module in (("torch", _leaf.torch()), ("numpy", _leaf.numpy())):
+    for name, module in (("torch", _leaf.torch()), ("numpy", _leaf.numpy()), ("jax", sys.modules.get("jax"))):
         if module is not None:
-            versions[name] = str(module.__version__)
+            versions[name] = str(getattr(module, "__version__", "unknown"))
     found: dict[str, Any] = {"versions": versions}
     commit = git_commit(os.path.dirname(os.path.abspath(sys.argv[0] if sys.argv and sys.argv[0] else ".")))
     if commit is not None:

@@ -12,11 +12,11 @@ import warnings
 import weakref
 from typing import Any, Self
 
-from . import _about, _engine, _leaf, _memory, _rng, _torch
+from . import _about, _arguments, _engine, _leaf, _memory, _rng, _torch
 from ._collect import Collector
 from ._engine import CheckpointError, Damaged, Fenced
 from ._leaf import Leaf
-from ._restore import Restorer
+from ._restore import Restored, Restorer
 from ._save import Save
 from ._tiers import Tiers
 from ._world import World
@@ -39,7 +39,7 @@ class Checkpointer:
 
     Every rank makes one and calls it in the same order. Nothing is opened before the first call of a method.
 
-    root: a folder that all ranks see. keep: how many complete steps stay, besides every step that `keep_every` divides.
+    root: a folder that all ranks see, or `s3://bucket/prefix`. keep: how many complete steps stay, besides every step that `keep_every` divides.
     every: `step` saves when this divides the number of the step. on_error: `"warn"` or `"raise"` after a save that failed;
     `max_failures` in a row always raise, and so does `Fenced`. deadline: seconds until a save is abandoned. group: the process
     group of the ranks; without it the default one, then `RANK` and `WORLD_SIZE`. per_rank: names whose state is that of one rank.
@@ -74,25 +74,22 @@ class Checkpointer:
         rng: bool = True,
         sigterm: bool = True,
     ) -> None:
-        text = os.fspath(root)
-        if "://" in text:
-            raise CheckpointError(f"`{text}` is not a folder; object stores are not supported yet")
+        text = _arguments.root(root)
         if local is None and (drain_every is not None or bandwidth is not None):
             raise CheckpointError("`drain_every` and `bandwidth` are about the copy from `local` to `root`, and `local` is not given")
-        if on_error not in ("warn", "raise"):
-            raise CheckpointError(f"unknown on_error `{on_error}`; expected one of `warn`, `raise`")
-        if data not in ("exact", "restart-epoch"):
-            raise CheckpointError(f"unknown data `{data}`; expected one of `exact`, `restart-epoch`")
-        for name, number in (
-            ("keep", keep),
-            ("every", every),
-            ("keep_every", keep_every),
-            ("max_failures", max_failures),
-            ("drain_every", drain_every),
-            ("bandwidth", bandwidth),
-        ):
-            if number is not None and (type(number) is not int or number < 1):
-                raise CheckpointError(f"`{name}` must be a number of 1 or more, found `{number}`")
+        _arguments.one_of("on_error", on_error, ("warn", "raise"))
+        _arguments.one_of("data", data, ("exact", "restart-epoch"))
+        for name, number in (("keep", keep), ("max_failures", max_failures)):
+            _arguments.number(name, number, 1)
+        for name, number in (("every", every), ("keep_every", keep_every), ("drain_every", drain_every), ("bandwidth", bandwidth)):
+            if number is not None:
+                _arguments.number(name, number, 1)
+        for name, number in (("rank", rank), ("world", world), ("attempt", attempt)):
+            if number is not None:
+                _arguments.number(name, number, 0)
+        for name, choice in (("rng", rng), ("sigterm", sigterm)):
+            _arguments.one_of(name, choice, (True, False))
+        _arguments.seconds("deadline", deadline)
         if (rank is None) != (world is None):
             raise CheckpointError("`rank` and `world` go together")
         self.root = text
@@ -102,7 +99,7 @@ class Checkpointer:
         self._keep, self._keep_every, self._every = keep, keep_every, every
         self._on_error, self._max_failures, self._deadline = on_error, max_failures, deadline
         self._given = (rank, world, group, attempt)
-        self._per_rank, self._data = frozenset(per_rank), data
+        self._per_rank, self._data = _arguments.names("per_rank", per_rank), data
         self._saves_rng, self._takes_sigterm = rng, sigterm
         #: Plain values of the restored step, by name.
         self.values: dict[str, Any] = {}
@@ -118,8 +115,7 @@ class Checkpointer:
         self._memory: _memory.Memory | None = None
         self._preparation: _memory.Preparation | None = None
         self._last: Save | None = None
-        # Committed saves after which older steps are still being removed.
-        self._unsettled: list[Save] = []
+        self._has_warned_of_removal = False
         self._failed_step = -1
         self._failures = 0
         self._pending: list[Any] = []
@@ -127,6 +123,8 @@ class Checkpointer:
         self._hooks: list[Any] = []
         self._hooked: weakref.WeakSet[Any] = weakref.WeakSet()
         self._is_terminating = False
+        # Whether the save that SIGTERM asked for was made, and the program decides how it ends.
+        self._is_heeded = False
         self._old_handler: Any = None
         self._is_prepared = False
         self._about: dict[str, Any] | None = None
@@ -137,6 +135,7 @@ class Checkpointer:
 
     def restore(self, *, strict: bool = True, **state: Any) -> int | None:
         """Restores the newest step that can be read; returns its number, or None where there is none."""
+        _arguments.one_of("strict", strict, (True, False))
         world, store = self._open()
         unreadable: dict[str, str] = {}
         while True:
@@ -168,7 +167,7 @@ class Checkpointer:
             if world.size > 1 and not world.has_group:
                 raise Damaged(why)
             unreadable[reference[0]] = why
-            warnings.warn(CheckpointWarning(f"trying the step before: {why}"), stacklevel=2)
+            warnings.warn(CheckpointWarning(f"step {int(reference[0].split('-')[0])} cannot be restored, trying the step before: {why}"), stacklevel=2)
         self._is_restored(world, store, reference)
         self._hook(state)
         self.prepare(**state)
@@ -176,10 +175,11 @@ class Checkpointer:
 
     def step(self, step: int, **state: Any) -> Save | None:
         """Saves if the step is due, or at once after SIGTERM; otherwise does next to nothing."""
+        _arguments.step(step, state)
         world, _ = self._open()
         self._reap()
         is_due = self._every is not None and step % self._every == 0
-        is_urgent = self._is_terminating and not world.has_group
+        is_urgent = self._must_end() and not world.has_group
         try:
             earlier = None if is_due else world.earlier()
         except RuntimeError as error:
@@ -202,6 +202,9 @@ class Checkpointer:
 
     def save(self, step: int, *, deadline: float | None = None, wait: bool = False, **state: Any) -> Save:
         """Saves now. Returns when the state may change on the processor; with `wait`, when the step is committed."""
+        _arguments.step(step, state)
+        if deadline is not None:
+            _arguments.seconds("deadline", deadline)
         self._open()
         self._reap()
         return self._save(step, state, deadline, wait, False)
@@ -221,27 +224,39 @@ class Checkpointer:
         self._is_prepared = True
         _, leaves = self._collector.collect(state)
         layout, _ = _memory.layout_of(_memory.packed(leaves), self._memory)
-        if self._preparation is None and (self._memory is None or self._memory.capacity < layout.size):
+        if leaves and self._preparation is None and (self._memory is None or self._memory.capacity < layout.size):
             self._preparation = _memory.Preparation(layout.size, _device(leaves))
 
     def close(self, timeout: float | None = None) -> bool:
         """Waits for the save in flight, at most for `timeout` seconds. Returns whether nothing is in flight."""
+        if timeout is not None:
+            _arguments.seconds("timeout", timeout)
+        handler = self._old_handler
+        is_late = self._must_end() and not self._is_closed
+        is_done = self._close(timeout)
+        if is_late and self._pid == os.getpid():
+            # SIGTERM came after the last step: it is not lost.
+            _end(handler)
+        return is_done
+
+    def _close(self, timeout: float | None) -> bool:
         if self._is_closed or self._pid != os.getpid():
             return True
         self._is_closed = True
         atexit.unregister(self._at_exit)
         self._release()
         last = self._last
+        end = time.monotonic() + (self._deadline if timeout is None else timeout)
         if last is not None and not last.done:
-            last.committed(self._deadline if timeout is None else timeout)
+            last.committed(max(end - time.monotonic(), 0.0))
         is_done = last is None or last.done
-        if is_done:
-            for save in self._unsettled:
-                save._settle(_EXIT_SECONDS if timeout is None else timeout)
+        if is_done and self._session is not None:
+            # Older steps are still being removed.
+            self._session.settle(_EXIT_SECONDS if timeout is None else max(end - time.monotonic(), 0.0))
         if self._tiers is not None:
             # After an end in time, the local tier has the step; the next attempt continues the copy.
             figures = {} if last is None else last.seconds
-            why = self._tiers.close(self._deadline if timeout is None else timeout, figures)
+            why = self._tiers.close(max(end - time.monotonic(), 0.0), figures)
             for failure in [*self._tiers.failures(), *([] if why is None else [why])]:
                 warnings.warn(CheckpointWarning(failure), stacklevel=2)
         if not is_done and last is not None:
@@ -249,13 +264,20 @@ class Checkpointer:
         else:
             self._drop_memory()
         self._reap(quiet=True)
+        self._report_removal()
         return is_done
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: object, *_: object) -> None:
+        # With an error passing another rank may be gone, and its part never comes: the restart should not wait for it.
+        self.close(None if kind is None else _BROKEN_EXIT_SECONDS)
+
+    @property
+    def removed(self) -> int:
+        """How many older steps retention has removed so far, on the rank that commits."""
+        return 0 if self._session is None else self._session.removed()[0]
 
     @property
     def terminating(self) -> bool:
@@ -271,15 +293,40 @@ class Checkpointer:
             raise CheckpointError("the checkpointer belongs to the process that this one was forked from")
         if self._world is not None and self._store is not None:
             return self._world, self._store
-        rank, size, group, _ = self._given
-        self._world = World(rank, size, group, self._deadline)
-        os.makedirs(os.path.dirname(os.path.abspath(self.root)), exist_ok=True)
-        self._store = _engine.Store(self.root) if self._tiers is None else self._tiers.open(self.root, self._world)
-        self._collector = Collector(self._world, self._per_rank)
+        if self._world is None:
+            self._world = self._make_world()
+        self._store = self._open_store(self._world)
+        self._collector = self._make_collector(self._world)
         atexit.register(self._at_exit)
         if self._takes_sigterm and threading.current_thread() is threading.main_thread():
             self._old_handler = signal.signal(signal.SIGTERM, self._on_sigterm)
         return self._world, self._store
+
+    def _open_store(self, world: World) -> _engine.Store:
+        """Opens the root on every rank; where one of them cannot, all of them raise."""
+        store, raised = None, None
+        try:
+            store = _engine.Store(self.root) if self._tiers is None else self._tiers.open(self.root, world)
+        except CheckpointError as error:
+            raised = error
+        for rank, why in enumerate(world.gather(None if raised is None else str(raised))):
+            if why is not None and raised is None:
+                raised = CheckpointError(f"rank {rank} cannot open the root: {why}")
+        if raised is not None:
+            raise raised
+        assert store is not None
+        return store
+    # What adapters replace.
+
+    def _make_world(self) -> World:
+        rank, size, group, _ = self._given
+        return World(rank, size, group, self._deadline)
+
+    def _make_collector(self, world: World) -> Collector:
+        return Collector(world, self._per_rank)
+
+    def _restored(self, opened: _engine.Checkpoint, world: World, strict: bool, state: dict[str, Any]) -> Restored:
+        return Restorer(opened, world, strict, self._per_rank, self._data).restore(state)
 
     def _begin(self, unreadable: dict[str, str]) -> None:
         """Takes the record of this attempt, or learns it; once, and again for a step that could not be read."""
@@ -307,9 +354,13 @@ class Checkpointer:
         if self._tiers is not None:
             self._tiers.begun(world, store, self._session, self._begun, self._keep, self._keep_every, self._deadline)
 
+    def _job(self, world: World) -> str | None:
+        """The job whose number the attempt is; an attempt that the program gives is the store's."""
+        return world.job() if self._given[3] is None else None
+
     def _take(self, world: World, store: _engine.Store, attempt: int | None, unreadable: dict[str, str]) -> Any:
         try:
-            begun = store.begin(attempt, world.holder(), world.size, unreadable, self._nodes)
+            begun = store.begin(attempt, self._job(world), world.holder(), world.size, unreadable, self._keep, self._keep_every, self._nodes)
         except CheckpointError as error:
             if world.has_group:
                 return error
@@ -325,7 +376,7 @@ class Checkpointer:
             )
         if world.rank == 0:
             return self._take(world, store, attempt, unreadable)
-        begun = store.join(attempt, world.launch(), _VISIBLE_SECONDS)
+        begun = store.join(attempt, self._job(world), world.launch(), _VISIBLE_SECONDS)
         return (begun.attempt, begun.restart, begun.resumes_from, begun.passed)
 
     def _about_now(self) -> dict[str, Any]:
@@ -337,13 +388,17 @@ class Checkpointer:
     def _is_restored(self, world: World, store: _engine.Store, reference: tuple[str, str]) -> None:
         """Records that the end of this attempt is not to be held against the step."""
         if world.rank == 0 and (world.size == 1 or world.has_group) and self._begun is not None:
-            store.restored(*self._begun, reference[0])
+            try:
+                store.restored(*self._begun, reference[0])
+            except CheckpointError as error:
+                # The restore is good all the same; only the end of this attempt may count against the step.
+                warnings.warn(CheckpointWarning(f"the restore of `{reference[0]}` was not recorded: {error}"), stacklevel=3)
 
     def _restore_from(self, store: _engine.Store, world: World, reference: tuple[str, str], strict: bool, state: dict[str, Any]) -> int:
         if self._tiers is not None:
             self._tiers.bring(store, reference[0], self._deadline)
         opened = store.open(*reference, 0.0 if world.rank == 0 else _VISIBLE_SECONDS)
-        restored = Restorer(opened, world, strict, self._per_rank, self._data).restore(state)
+        restored = self._restored(opened, world, strict, state)
         self.values = restored.values
         notes = opened.notes() + _about.differences(restored.about, self._about_now())
         notes += [f"`{name}` was not restored: the number of ranks has changed" for name in restored.skipped]
@@ -360,7 +415,10 @@ class Checkpointer:
     def _flags(self) -> list[int]:
         """What ranks must agree on: SIGTERM, the last step that failed, and whether a save is in flight."""
         is_busy = self._last is not None and not self._last.done
-        return [int(self._is_terminating), self._failed_step, int(is_busy)]
+        return [int(self._must_end()), self._failed_step, int(is_busy)]
+
+    def _must_end(self) -> bool:
+        return self._is_terminating and not self._is_heeded
 
     def _heed(self, agreed: list[int]) -> None:
         """Does not wait for a step that another rank has failed to write."""
@@ -393,29 +451,42 @@ class Checkpointer:
         return not agreed[2], is_urgent
 
     def _save(self, step: int, state: dict[str, Any], deadline: float | None, wait: bool, urgent: bool) -> Save:
-        if not state:
-            raise CheckpointError("nothing to save: give the state as named arguments, such as `model=model`")
-        if type(step) is not int or step < 0:
-            raise CheckpointError(f"a step must be a number of 0 or more, found `{step}`")
         self._begin({})
         if self._tiers is not None:
             self._tiers.start()
         self._hook(state)
         may_save, is_urgent = self._may_save(wait or urgent)
         save = Save(step)
+        begun = time.monotonic()
+        collected: tuple[dict[str, Any], list[Leaf]] | None = None
+        failure: Exception | None = None
+        try:
+            # The save before may have ended while this one waited for it.
+            self._reap()
+            if may_save:
+                assert self._collector is not None
+                # State that cannot be saved is a mistake in the script: it raises here, whatever `on_error` is.
+                collected = self._collector.collect(state)
+        except Exception as error:  # noqa: BLE001 - raised below, once every rank knows of it
+            failure = error
         if may_save:
-            assert self._collector is not None
-            begun = time.monotonic()
-            # State that cannot be saved is a mistake in the script: it raises here, whatever `on_error` is.
-            nodes, leaves = self._collector.collect(state)
+            self._agree_on_state(failure)
+        if failure is not None:
+            raise failure
+        if collected is not None:
             self._last = save
-            self._unsettled = [one for one in self._unsettled if not one._settle(0.0)]
-            self._unsettled.append(save)
             try:
-                self._snapshot(save, nodes, leaves, begun, self._deadline if deadline is None else deadline)
+                self._snapshot(save, *collected, begun, self._deadline if deadline is None else deadline)
             except (CheckpointError, MemoryError, OSError) as error:
                 save._fail(error)
                 self._reap()
+            except BaseException as error:
+                # Such as an error of CUDA: it is the script's, and the save has ended for all who wait for it.
+                save._fail(error)
+                save._is_reported = True
+                self._failed_step = step
+                self.counts["failed"] += 1
+                raise
         else:
             save._skip()
             self.counts["skipped"] += 1
@@ -425,6 +496,34 @@ class Checkpointer:
         if urgent or is_urgent:
             self._terminate()
         return save
+
+    def _agree_on_state(self, failure: Exception | None) -> None:
+        """Raises on every rank where one of them cannot save, or where ranks do not have the same tensors: who writes a tensor follows
+        from its name, so one that only some ranks have may be written by nobody."""
+        assert self._world is not None and self._collector is not None
+        world = self._world
+        found: list[tuple[str, str]] = []
+        if not world.has_group:
+            return
+        try:
+            if world.same(self._collector.digest() if failure is None else -1):
+                return
+            first = world.from_first(self._collector.common if failure is None else None)
+            why = self._collector.difference(first) if failure is None and first is not None else ""
+            found = world.gather(("differs", why) if failure is None else ("failed", str(failure)[:500]))
+        except RuntimeError as error:
+            self._lose_group(error)
+        if failure is not None:
+            return
+        for rank, (what, why) in enumerate(found):
+            if what == "failed":
+                raise CheckpointError(f"rank {rank} could not save: {why}")
+        for rank, (_, why) in enumerate(found):
+            if why:
+                raise CheckpointError(
+                    f"ranks do not have the same tensors: rank {rank}: {why}; "
+                    "make it a `DTensor`, or give it under a name of `per_rank`"
+                )
 
     def _snapshot(self, save: Save, nodes: dict[str, Any], leaves: list[Leaf], begun: float, deadline: float) -> None:
         import json
@@ -440,7 +539,8 @@ class Checkpointer:
             objects["rng"] = _rng.capture()
         text = json.dumps(objects)
         torch = _leaf.torch()
-        on_devices: dict[Any, list[tuple[Any, Any]]] = {}
+        assert self._collector is not None
+        on_devices: dict[Any, list[tuple[Any, Any, bool]]] = {}
         for leaf, view in zip(leaves, views):
             if view is None:
                 continue
@@ -450,7 +550,8 @@ class Checkpointer:
                 with torch.no_grad():
                     view.copy_(leaf.value)
             else:
-                on_devices.setdefault(leaf.value.device, []).append((view, leaf.value))
+                is_loose = leaf.name in self._collector.loose
+                on_devices.setdefault(leaf.value.device, []).append((view, leaf.value, is_loose))
         if not on_devices:
             seconds = time.monotonic() - begun
             save._begin(self._session.save(save.step, memory.arena, layout, text, seconds, deadline))
@@ -469,20 +570,29 @@ class Checkpointer:
 
         threading.Thread(target=finish, name="checkpoint-copy", daemon=True).start()
 
-    def _copy_from(self, device: Any, copies: list[tuple[Any, Any]], save: Save) -> Any:
-        """Copies in a stream of its own, behind everything that has been asked of the device so far."""
+    def _copy_from(self, device: Any, copies: list[tuple[Any, Any, bool]], save: Save) -> Any:
+        """Copies in a stream of its own, behind everything that has been asked of the device so far.
+
+        Buffers and other tensors that the step of an optimizer does not change are copied in the stream of the program: a forward may
+        change them before that step.
+        """
         torch = _leaf.torch()
         module = torch.get_device_module(device)
         stream = self._streams.get(device)
         if stream is None:
             stream = self._streams[device] = module.Stream(device=device)
+        with module.stream(module.current_stream(device)), torch.no_grad():
+            for view, source, is_loose in copies:
+                if is_loose:
+                    view.copy_(source, non_blocking=True)
         stream.wait_stream(module.current_stream(device))
         with module.stream(stream), torch.no_grad():
-            for view, source in copies:
-                view.copy_(source, non_blocking=True)
+            for view, source, is_loose in copies:
+                if not is_loose:
+                    view.copy_(source, non_blocking=True)
             event = module.Event()
             event.record(stream)
-        save._sources.extend(source for _, source in copies)
+        save._sources.extend(source for _, source, _ in copies)
         self._pending.append((module, device, event))
         return event
 
@@ -513,6 +623,7 @@ class Checkpointer:
         if last is None or not last.done or last._is_reported:
             return
         last._is_reported = True
+        self._report_removal()
         error = last.failed
         if error is None:
             self._failures = 0
@@ -525,6 +636,13 @@ class Checkpointer:
         if must_raise and not quiet:
             raise error
         warnings.warn(CheckpointWarning(f"step {last.step} was not saved: {error}"), stacklevel=4)
+
+    def _report_removal(self) -> None:
+        """Warns when retention begins to fail: the disk would fill up without a word."""
+        why = None if self._session is None else self._session.removed()[1]
+        if why is not None and not self._has_warned_of_removal:
+            warnings.warn(CheckpointWarning(f"older steps were not removed: {why}"), stacklevel=5)
+        self._has_warned_of_removal = why is not None
 
     def _hook(self, state: dict[str, Any]) -> None:
         for value in state.values():
@@ -545,18 +663,25 @@ class Checkpointer:
             self._tiers.sigterm()
 
     def _terminate(self) -> None:
-        """After the save that SIGTERM asked for: what would have happened without us."""
+        """After the save that SIGTERM asked for."""
         handler = self._old_handler
-        self.close()
-        if callable(handler):
-            handler(signal.SIGTERM, None)
-        elif handler is not signal.SIG_IGN:
-            raise SystemExit(128 + signal.SIGTERM)
+        if callable(handler) or handler is signal.SIG_IGN:
+            # The program decides how it ends, and may save until then.
+            self._is_heeded = True
+            self._return_handler()
+            if callable(handler):
+                handler(signal.SIGTERM, None)
+            return
+        self._close(None)
+        _end(handler)
 
     def _release(self) -> None:
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
+        self._return_handler()
+
+    def _return_handler(self) -> None:
         if self._old_handler is not None and threading.current_thread() is threading.main_thread():
             if signal.getsignal(signal.SIGTERM) == self._on_sigterm:
                 signal.signal(signal.SIGTERM, self._old_handler)
@@ -565,7 +690,15 @@ class Checkpointer:
     def _at_exit(self) -> None:
         # After SIGTERM or an error another rank may be gone, and its part never comes: the restart should not wait for it.
         is_broken = self._is_terminating or getattr(sys, "last_value", None) is not None
-        self.close(_BROKEN_EXIT_SECONDS if is_broken else _EXIT_SECONDS)
+        self._close(_BROKEN_EXIT_SECONDS if is_broken else _EXIT_SECONDS)
+
+
+def _end(handler: Any) -> None:
+    """What SIGTERM would have done without us."""
+    if callable(handler):
+        handler(signal.SIGTERM, None)
+    elif handler is not signal.SIG_IGN:
+        raise SystemExit(128 + signal.SIGTERM)
 
 
 def _device(leaves: list[Any]) -> Any:

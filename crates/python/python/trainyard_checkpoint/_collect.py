@@ -9,6 +9,9 @@ from ._engine import CheckpointError
 from ._leaf import Leaf
 from ._world import World
 
+#: Digests of tensors are added up below this bound, so that the sum is a number of 64 bits on every rank.
+_DIGESTS = 1 << 62
+
 
 class Collector:
     """Collects the state of one rank."""
@@ -17,12 +20,18 @@ class Collector:
         self._world = world
         self._per_rank = per_rank
         self._writers: dict[tuple[Any, ...], bool] = {}
+        self._digests: dict[tuple[Any, ...], int] = {}
+        #: Of the last `collect`: type and shape of the tensors that every rank must have, by name.
+        self.common: dict[str, tuple[str, tuple[int, ...]]] = {}
+        #: Of the last `collect`: names of tensors that are neither parameters nor state of an optimizer, so anything may change them.
+        self.loose: set[str] = set()
 
     def collect(self, state: dict[str, Any]) -> tuple[dict[str, Any], list[Leaf]]:
         """The node of each name, and the tensors that this rank writes."""
         names = _torch.parameter_names(state)
         nodes: dict[str, Any] = {}
         leaves: dict[str, Leaf] = {}
+        self.loose = set()
         for name, value in state.items():
             is_own = name in self._per_rank
             spread: set[str] | bool = False
@@ -38,7 +47,33 @@ class Collector:
             else:
                 inner = value
             nodes[name] = _tree.encode(name, inner, self._taker(leaves, is_own, spread))
+        self.common = {leaf.name: (leaf.dtype, leaf.shape) for leaf in leaves.values() if leaf.replicas is None}
         return nodes, [leaf for leaf in leaves.values() if self._writes(leaf)]
+
+    def digest(self) -> int:
+        """A number that two ranks share if, as far as 56 bits show, they have the same tensors in common."""
+        import hashlib
+
+        total = 0
+        for name, about in self.common.items():
+            known = self._digests.get((name, about))
+            if known is None:
+                text = f"{name} {about}".encode()
+                known = self._digests[(name, about)] = int.from_bytes(hashlib.blake2b(text, digest_size=7).digest())
+            total += known
+        return total % _DIGESTS
+
+    def difference(self, first: dict[str, tuple[str, tuple[int, ...]]]) -> str:
+        """What this rank has otherwise than rank 0, in words; empty where nothing is."""
+        for name in sorted(first.keys() - self.common.keys()):
+            return f"it does not have `{name[:100]}`, and rank 0 has it"
+        for name in sorted(self.common.keys() - first.keys()):
+            return f"it has `{name[:100]}`, and rank 0 does not have it"
+        for name, (dtype, shape) in self.common.items():
+            if first[name] != (dtype, shape):
+                there = f"type {first[name][0]} and shape {list(first[name][1])}"
+                return f"its `{name[:100]}` has type {dtype} and shape {list(shape)}, and that of rank 0 has {there}"
+        return ""
 
     def _taker(self, leaves: dict[str, Leaf], is_own: bool, spread: set[str] | bool) -> _tree.Take:
         def take(path: str, value: Any) -> dict[str, Any] | None:
@@ -47,6 +82,8 @@ class Collector:
             found = _leaf.leaf(name, value, is_spread)
             if found is None:
                 return _leaf.scalar(value)
+            if not is_spread:
+                self.loose.add(name)
             if name in leaves:
                 raise CheckpointError(f"cannot save `{path}`: two tensors have this name")
             if is_own:

@@ -42,7 +42,7 @@ Shape = tuple[int, ...]
 class Leaf:
     """A tensor, or the part of one that this rank has."""
 
-    __slots__ = ("dtype", "local", "name", "offsets", "replicas", "shape", "spread", "value")
+    __slots__ = ("dtype", "local", "name", "offsets", "replicas", "shape", "split", "spread", "value")
 
     def __init__(
         self,
@@ -61,6 +61,8 @@ class Leaf:
         self.replicas = replicas
         # Whether the writer is chosen by a hash. Otherwise the first replica writes: buffers may differ between ranks.
         self.spread = spread
+        # Where all ranks divide one dimension evenly: the dimension, how many ranks, and which one this is.
+        self.split: tuple[int, int, int] | None = None
 
     @property
     def item(self) -> int:
@@ -74,7 +76,9 @@ class Leaf:
         return count * self.item
 
     def described(self) -> tuple[str, str, Shape, Shape, Shape]:
-        return (self.name, self.dtype, self.shape, self.local, self.offsets)
+        """As the engine wants it. Where a rule gives the offsets they are left out, so that ranks share a layout."""
+        offsets = self.offsets if self.split is None else ()
+        return (self.name, self.dtype, self.shape, self.local, offsets)
 
 
 def torch() -> Any:
@@ -129,8 +133,7 @@ def _torch_leaf(name: str, value: Any, spread: bool) -> Leaf:
         raise CheckpointError(f"cannot save `{name}`: tensors of type `{value.dtype}` are not supported")
     if is_dtensor(value):
         return _distributed(name, value, known[0])
-    plain = (module.Tensor, module.nn.Parameter, getattr(module.nn, "Buffer", module.Tensor))
-    if type(value) not in plain:
+    if type(value) not in _plain():
         kind = type(value)
         raise CheckpointError(f"cannot save `{name}`: tensors of class `{kind.__module__}.{kind.__qualname__}` are not supported")
     if value.layout != module.strided or value.is_quantized or value.device.type == "meta":
@@ -164,12 +167,37 @@ def _distributed(name: str, value: Any, dtype: str) -> Leaf:
     return Leaf(name, dtype, shape, tuple(local), tuple(offsets), part, replicas, True)
 
 
+def memory(value: Any) -> memoryview | None:
+    """The bytes of a tensor or an array, to be written; None where they are not contiguous, or not in the memory of the processor."""
+    module = numpy()
+    if module is None:
+        return None
+    if is_tensor(value):
+        if type(value) not in _plain() or value.device.type != "cpu" or not value.is_contiguous() or value.is_conj() or value.is_neg():
+            return None
+        value = value.detach().reshape(-1).view(torch().uint8).numpy()
+    elif not is_array(value) or not value.flags.c_contiguous or not value.flags.writeable:
+        return None
+    return memoryview(value.reshape(-1).view(module.uint8))
+
+
+def _plain() -> tuple[Any, ...]:
+    """The classes of tensors whose values are all that there is to them."""
+    module = torch()
+    return (module.Tensor, module.nn.Parameter, getattr(module.nn, "Buffer", module.Tensor))
+
+
+def torch_type(dtype: str) -> Any:
+    """The type of torch, by its name in the files."""
+    return getattr(torch(), _FROM_FILE[dtype])
+
+
 def empty(dtype: str, shape: Shape) -> Any:
     """A tensor for something that the program does not have yet."""
     module = torch()
     if module is None:
         raise CheckpointError("the step has tensors of torch: import torch before `restore`")
-    return module.empty(shape, dtype=getattr(module, _FROM_FILE[dtype]))
+    return module.empty(shape, dtype=torch_type(dtype))
 
 
 def empty_array(dtype: str, shape: Shape) -> Any:

@@ -99,9 +99,11 @@ class Memory:
 
 def layout_of(leaves: list[Leaf], memory: Memory | None) -> tuple[Layout, list[Any]]:
     """The layout of tensors, and what it was made from."""
-    described = [leaf.described() for leaf in leaves]
-    known = memory.known(described) if memory is not None else None
-    return known if known is not None else Layout(described), described
+    described: list[Any] = [leaf.described() for leaf in leaves]
+    splits = [leaf.split for leaf in leaves]
+    key = [*described, *splits]
+    known = memory.known(key) if memory is not None else None
+    return known if known is not None else Layout(described, splits), key
 
 
 def packed(leaves: list[Leaf]) -> list[Leaf]:

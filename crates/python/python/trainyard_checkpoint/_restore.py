@@ -1,7 +1,8 @@
 """From a committed step back to the state of a program.
 
-Everything is compared before the first byte is read: names, types and shapes. Then tensors are read batch by batch into one
-bounded memory, verified by the engine, and copied to where they belong.
+Everything is compared before the first byte is read: names, types and shapes. Tensors in CPU memory are read straight into their
+own memory, each byte after its chunk was verified. Others are read batch by batch into bounded memory and copied to where they belong. What
+the program does not have yet, such as the state of a new optimizer, is first made whole on the CPU, on every rank.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from ._leaf import Leaf
 from ._memory import Memory
 from ._world import World
 
-# The least bytes of a batch; a larger tensor is a batch of its own.
-_BATCH_BYTES = 256 << 20
+# Bytes of a batch; only a larger row is a batch of its own.
+_BATCH_BYTES = 128 << 20
 _ALIGN = 64
 
 
@@ -87,8 +88,8 @@ class Restorer:
         elif _leaf.is_tensor(value) or _leaf.is_array(value):
             self._wish_into(name, value, node)
         else:
-            for tensor in _tree.tensors(node):
-                self._wish(tensor, node)
+            for tensor, is_array in _tree.tensors(node).items():
+                self._wish(tensor, is_array)
             self._finish.append(lambda: self._give_back(name, value, node))
 
     def _give_back(self, name: str, value: Any, node: Any) -> None:
@@ -113,8 +114,8 @@ class Restorer:
                 self._wish_into(f"{name}.{key}", value, node[key])
             else:
                 others.append(key)
-                for tensor in _tree.tensors(node[key]):
-                    self._wish(tensor, node[key])
+                for tensor, is_array in _tree.tensors(node[key]).items():
+                    self._wish(tensor, is_array)
         if others:
 
             def load() -> None:
@@ -140,15 +141,15 @@ class Restorer:
         wraps: dict[str, Any] = {}
         for own, values in node["state"].items():
             parameter = parameters.get(own)
-            for tensor in _tree.tensors(values):
+            for tensor, is_array in _tree.tensors(values).items():
                 _, shape = self._known(tensor)
                 if parameter is not None and _torch.is_sharded_like(parameter, shape):
                     wraps[tensor] = parameter
-                    self._wish(tensor, values, _leaf.leaf(own, parameter, True))
+                    self._wish(tensor, is_array, _leaf.leaf(own, parameter, True))
                 else:
-                    self._wish(tensor, values)
-        for tensor in _tree.tensors(node["param_groups"]):
-            self._wish(tensor, node["param_groups"])
+                    self._wish(tensor, is_array)
+        for tensor, is_array in _tree.tensors(node["param_groups"]).items():
+            self._wish(tensor, is_array)
 
         def give(path: str, one: dict[str, Any]) -> Any:
             found = self._give(path, one)
@@ -183,12 +184,11 @@ class Restorer:
             )
         self._wishes[tensor] = wish
 
-    def _wish(self, tensor: str, node: Any, like: Leaf | None = None) -> None:
+    def _wish(self, tensor: str, is_array: bool, like: Leaf | None = None) -> None:
         """Reads into a new tensor; with `like`, the part of it that this rank has of another one."""
         dtype, shape = self._known(tensor)
         local = like.local if like is not None else shape
         offsets = like.offsets if like is not None else (0,) * len(shape)
-        is_array = tensor in _arrays(node)
         value = _leaf.empty_array(dtype, local) if is_array else _leaf.empty(dtype, local)
         self._wishes[tensor] = Leaf(tensor, dtype, shape, local, offsets, value)
 
@@ -199,49 +199,101 @@ class Restorer:
         return _leaf.value_of(path, node)
 
     def _read(self) -> None:
-        wishes = [wish for wish in self._wishes.values() if wish.bytes]
-        if not wishes:
-            return
+        read(self._step, self._rank if self._same_world else None, list(self._wishes.values()))
+
+
+def read(step: Checkpoint, prefer: int | None, wishes: list[Leaf]) -> None:
+    """Reads regions of a step into their tensors and arrays; of replicas that of rank `prefer`."""
+    direct: list[tuple[str, Any, Any, memoryview]] = []
+    others: list[Leaf] = []
+    for wish in wishes:
+        memory = _leaf.memory(wish.value) if wish.bytes else None
+        if memory is not None:
+            direct.append((wish.name, wish.offsets, wish.local, memory))
+        elif wish.bytes:
+            others.extend(_parts(wish))
+    if direct:
+        step.read_into(direct, prefer)
+    if others:
+        Pipeline(step, prefer, others).run()
+
+
+class Pipeline:
+    """Reads batches into two memories in turns: one is being read while the other is being copied to where its tensors belong."""
+
+    def __init__(self, step: Checkpoint, prefer: int | None, wishes: list[Leaf]) -> None:
+        self._step, self._prefer = step, prefer
         sizes = [_aligned(wish.bytes) for wish in wishes]
-        memory = Memory(min(sum(sizes), max(_BATCH_BYTES, *sizes, 0)))
-        batch: list[tuple[Leaf, int]] = []
+        self._capacity = min(sum(sizes), max(_BATCH_BYTES, *sizes, 0))
+        self._batches: list[list[tuple[Leaf, int]]] = [[]]
         end = 0
         for wish, size in zip(wishes, sizes):
-            if end + size > memory.capacity:
-                self._read_batch(memory, batch)
-                batch, end = [], 0
-            batch.append((wish, end))
+            if end + size > self._capacity:
+                self._batches.append([])
+                end = 0
+            self._batches[-1].append((wish, end))
             end += size
-        self._read_batch(memory, batch)
+        devices = (wish.value.device for wish in wishes if _leaf.is_tensor(wish.value))
+        self._device = next((one for one in devices if one.type == "cuda"), None)
 
-    def _read_batch(self, memory: Memory, batch: list[tuple[Leaf, int]]) -> None:
+    def run(self) -> None:
+        # Not at import: it brings more modules than all of this package.
+        import concurrent.futures
+
+        memories = [self._memory() for _ in self._batches[:2]]
+        try:
+            with concurrent.futures.ThreadPoolExecutor(1, "checkpoint-read") as reader:
+                reading = reader.submit(self._fill, memories[0], self._batches[0])
+                for place, batch in enumerate(self._batches):
+                    reading.result()
+                    if place + 1 < len(self._batches):
+                        reading = reader.submit(self._fill, memories[(place + 1) % 2], self._batches[place + 1])
+                    self._copy(memories[place % 2], batch)
+        finally:
+            for memory in memories:
+                memory.release()
+
+    def _memory(self) -> Memory:
+        memory = Memory(self._capacity)
+        # Registered memory pays from a few batches on: to register takes about as long as to copy once.
+        if self._device is not None and len(self._batches) > 2:
+            memory.register(self._device)
+        return memory
+
+    def _fill(self, memory: Memory, batch: list[tuple[Leaf, int]]) -> None:
         wanted = [(wish.name, wish.offsets, wish.local, offset) for wish, offset in batch]
-        self._step.read(memory.arena, wanted, self._rank if self._same_world else None)
+        self._step.read(memory.arena, wanted, self._prefer)
+
+    def _copy(self, memory: Memory, batch: list[tuple[Leaf, int]]) -> None:
+        """Returns when the memory may be used again."""
         torch = _leaf.torch()
+        devices = set()
         for wish, offset in batch:
             view = memory.view(wish, offset)
             if _leaf.is_array(wish.value):
                 wish.value[...] = view
-            else:
-                with torch.no_grad():
-                    wish.value.copy_(view)
+                continue
+            with torch.no_grad():
+                wish.value.copy_(view, non_blocking=True)
+            if wish.value.device.type != "cpu":
+                devices.add(wish.value.device)
+        for device in devices:
+            torch.get_device_module(device).current_stream(device).synchronize()
+
+
+def _parts(wish: Leaf) -> list[Leaf]:
+    """A tensor that is larger than a batch, cut along its first dimension."""
+    rows = wish.local[0] if wish.local else 1
+    if wish.bytes <= _BATCH_BYTES or rows < 2:
+        return [wish]
+    each = max(_BATCH_BYTES * rows // wish.bytes, 1)
+    found = []
+    for start in range(0, rows, each):
+        count = min(each, rows - start)
+        local, offsets = (count, *wish.local[1:]), (wish.offsets[0] + start, *wish.offsets[1:])
+        found.append(Leaf(wish.name, wish.dtype, wish.shape, local, offsets, wish.value[start : start + count]))
+    return found
 
 
 def _aligned(size: int) -> int:
     return size + -size % _ALIGN
-
-
-def _arrays(node: Any) -> set[str]:
-    """The names of the arrays of numpy below a node."""
-    found: set[str] = set()
-    open_nodes = [node]
-    while open_nodes:
-        one = open_nodes.pop()
-        if isinstance(one, list):
-            open_nodes.extend(one)
-        elif isinstance(one, dict):
-            if isinstance(one.get("$array"), str) and len(one) == 1:
-                found.add(one["$array"])
-            else:
-                open_nodes.extend(one.values())
-    return found

@@ -69,10 +69,6 @@ class Save:
         except (CheckpointError, TimeoutError):
             return {}
 
-    def _settle(self, timeout: float) -> bool:
-        """Waits until older steps are removed, too."""
-        return self._running is None or self._running.settle(timeout)
-
     def _begin(self, running: _engine.Save) -> None:
         self._running = running
         self._sources = []

@@ -98,9 +98,9 @@ def decode(path: str, node: Any, give: Give) -> Any:
     return give(path, node)
 
 
-def tensors(node: Any) -> list[str]:
-    """The names of the tensors below a node."""
-    found: list[str] = []
+def tensors(node: Any) -> dict[str, bool]:
+    """The names of the tensors below a node, and whether each is an array of numpy."""
+    found: dict[str, bool] = {}
     open_nodes = [node]
     while open_nodes:
         one = open_nodes.pop()
@@ -109,7 +109,7 @@ def tensors(node: Any) -> list[str]:
         elif isinstance(one, dict):
             name = one.get("$tensor") or one.get("$array")
             if isinstance(name, str) and len(one) == 1:
-                found.append(name)
+                found[name] = "$array" in one
             else:
                 open_nodes.extend(one.values())
     return found

@@ -63,6 +63,11 @@ class World:
         """The attempt that trainyard started this process for."""
         return _number("TRAINYARD_ATTEMPT")
 
+    def job(self) -> str | None:
+        """The job that counts those attempts, where it counts them itself: the store then goes on from the attempts of others."""
+        uid = os.environ.get("TRAINYARD_JOB_UID", "")
+        return uid[:128] or None
+
     def launch(self) -> str:
         """What all ranks of one start have in common, as far as the environment shows it."""
         run = os.environ.get("TORCHELASTIC_RUN_ID", "")
@@ -93,6 +98,15 @@ class World:
         values: list[Any] = [None] * self.size
         self._dist.all_gather_object(values, value, group=self._group)
         return values
+
+    def same(self, number: int) -> bool:
+        """Whether every rank has the same number; waits for all of them."""
+        if self._dist is None:
+            return True
+        numbers = self._numbers([number, -number])
+        self._dist.all_reduce(numbers, op=self._dist.ReduceOp.MAX, group=self._group)
+        largest, smallest = numbers.tolist()
+        return bool(largest == -smallest)
 
     def most(self, flags: list[int]) -> list[int]:
         """The largest of each number over all ranks; waits for all of them. The last number is of now, others may be of the step before."""

@@ -133,6 +133,7 @@ impl World {
                 preflight: self.remembered_preflights(),
                 gang: SeenGang::Unused,
                 store: SeenStore::Unused,
+                watches_ranks: true,
                 attended: false,
             },
             status_version: self.stored.status_version,

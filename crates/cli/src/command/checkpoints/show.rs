@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use trainyard_checkpoint_engine::verify::read_layout;
 use trainyard_core::checkpoint::{Commit, Entry, Layout, LayoutId, StepFile, StepState};
 
-use super::{Opened, age, line_json, open, put};
+use super::{Opened, age, line_json, look, put};
 use crate::{
     args::{CheckpointsShow, Format},
     failure::{Exit, Failure},
@@ -29,7 +29,7 @@ struct Part {
 
 /// Prints the step.
 pub(super) fn run(args: &CheckpointsShow, printer: &mut Printer) -> Result<Exit, Failure> {
-    let opened = open(&args.root)?;
+    let opened = look(&args.root)?;
     let line = opened.find(&args.step)?;
     let commit = opened.commit(&line.name).map(|seen| seen.commit.document);
     let (layouts, problems) = match &commit {

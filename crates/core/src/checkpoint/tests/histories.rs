@@ -30,7 +30,7 @@ fn zombie_is_invisible() {
     );
     // The next attempt does not acknowledge it either.
     let id = AttemptId::first(8);
-    let fence = lineage.fence(RUN, id, "pod", Some(&name(250, 7)));
+    let fence = lineage.fence(RUN, id, &Claimant::new(None, "pod"), Some(&name(250, 7)));
     assert!(!fence.acknowledged.contains(&zombie.reference()));
     assert_eq!(fence.acknowledged.len(), 3);
     fence.check().unwrap();
@@ -133,11 +133,47 @@ fn exclusive_create_decides_a_tie() {
         (None, "pod-7-0", &records[..], Claim::Mine(seven)),
         (None, "pod-6-0", &records[..], Claim::Fenced(seven)),
     ] {
-        assert_eq!(
-            claim(attempt, holder, records),
-            expected,
-            "{attempt:?} {holder}"
-        );
+        let claimant = Claimant::new(attempt, holder);
+        assert_eq!(claim(&claimant, records), expected, "{claimant:?}");
+    }
+}
+
+#[test]
+fn attempts_of_a_job_follow_on_those_before_it() {
+    let take = |attempt, restart| Claim::Take(AttemptId { attempt, restart });
+    let of = |uid: &str, attempt: u32, number: u32| {
+        let RecordSeen::Fence(fence) = record(number, 0, &[]) else {
+            panic!("a record");
+        };
+        let job = Some(JobAttempt {
+            uid: uid.to_owned(),
+            attempt,
+        });
+        RecordSeen::Fence(Fence { job, ..fence })
+    };
+    // Attempts 1 and 2 of a job, then attempts 1 and 2 of another one in its folder.
+    let records = [of("a", 1, 1), of("a", 2, 2), of("b", 1, 3), of("b", 2, 4)];
+    let four = AttemptId::first(4);
+    for (job, attempt, holder, seen, expected) in [
+        ("a", 1, "new", 0, take(1, 0)),
+        ("a", 2, "new", 1, take(2, 0)),
+        ("b", 1, "new", 2, take(3, 0)),
+        ("b", 2, "new", 3, take(4, 0)),
+        ("b", 2, "new", 4, take(4, 1)),
+        ("b", 2, "pod-4-0", 4, Claim::Mine(four)),
+        ("b", 3, "new", 4, take(5, 0)),
+        // The job before is gone, whatever still runs of it.
+        ("a", 3, "new", 4, Claim::Fenced(four)),
+        ("a", 9, "new", 4, Claim::Fenced(four)),
+        // Two attempts of this one ended before they began anything.
+        ("c", 3, "new", 4, take(7, 0)),
+    ] {
+        let claimant = Claimant {
+            attempt: Some(attempt),
+            job: Some(job.to_owned()),
+            holder: holder.to_owned(),
+        };
+        assert_eq!(claim(&claimant, &records[..seen]), expected, "{claimant:?}");
     }
 }
 
@@ -242,7 +278,7 @@ proptest! {
                     let kept = now.commits.len().saturating_sub(back);
                     let resume = kept.checked_sub(1).map(|place| now.commits[place].folder.clone());
                     let id = AttemptId::first(u32::try_from(own.len()).unwrap());
-                    let fence = now.fence(RUN, id, "pod", resume.as_ref());
+                    let fence = now.fence(RUN, id, &Claimant::new(None, "pod"), resume.as_ref());
                     prop_assert!(fence.check().is_ok());
                     own.push(now.commits[..kept].iter().map(|seen| seen.folder.clone()).collect());
                     records.push(RecordSeen::Fence(fence));

@@ -49,6 +49,7 @@ fn newest_step_with_its_figures() {
     let attempt = NewestAttempt {
         attempt: 1,
         from: ResumedFrom::Nothing,
+        job: None,
     };
     assert_eq!(found.attempt, Some(attempt));
     let saves: Vec<u64> = found.saves.iter().map(|save| save.step).collect();

@@ -176,3 +176,78 @@ fn many_missing_ranks_fit_into_a_line() {
         "{text}"
     );
 }
+
+/// Records, readable commits, commits that cannot be read; what is restored and which steps are passed over.
+type Case<'a> = (
+    &'a [RecordSeen],
+    &'a [&'a CommitSeen],
+    &'a [StepName],
+    Option<u64>,
+    &'a [u64],
+);
+
+#[test]
+fn commits_that_cannot_be_read_are_named() {
+    let (old, new) = (seen(10, 1, 0), seen(20, 1, 0));
+    let damaged = |name: &StepName| {
+        let why = "`COMMIT.json`: no JSON".to_owned();
+        bare(name, FolderState::Unreadable { why })
+    };
+    let own = record(1, 0, &[]);
+    let next = record(2, 0, &[&old, &new]);
+    let back = record(2, 0, &[&old]);
+    let lost = RecordSeen::Unreadable {
+        id: AttemptId::first(2),
+        why: "damaged".into(),
+    };
+    let own = [own];
+    let (next, back) = ([own[0].clone(), next], [own[0].clone(), back]);
+    let lost = [own[0].clone(), lost];
+    let cases: [Case<'_>; 9] = [
+        (&own, &[&old], &[name(20, 1)], Some(10), &[20]),
+        (&own, &[&new], &[name(10, 1)], Some(20), &[]),
+        (&own, &[], &[name(10, 1), name(20, 1)], None, &[20, 10]),
+        // Acknowledged by the newest attempt, which resumed from it.
+        (&next, &[&old], &[name(20, 1)], Some(10), &[20]),
+        (&next, &[], &[name(30, 2), name(20, 1)], None, &[30, 20]),
+        // Fenced, or of an attempt without a record: not part of the history.
+        (&back, &[&old], &[name(20, 1)], Some(10), &[]),
+        (&own, &[&old], &[name(20, 2)], Some(10), &[]),
+        (&[], &[], &[name(10, 1)], None, &[]),
+        // The newest record is damaged: the one before decides, and what the newest attempt saved counts.
+        (
+            &lost,
+            &[&old],
+            &[name(20, 1), name(30, 2)],
+            Some(10),
+            &[30, 20],
+        ),
+    ];
+    for (number, (records, commits, unreadable, want, passed)) in cases.into_iter().enumerate() {
+        let commits: Vec<CommitSeen> = commits.iter().copied().cloned().collect();
+        let lineage = lineage(RUN, records, &commits);
+        let views = [view(
+            Tier::Shared,
+            "pvc",
+            &commits.iter().collect::<Vec<_>>(),
+        )];
+        let folders: Vec<FolderSeen> = (commits.iter().map(folder))
+            .chain(unreadable.iter().map(damaged))
+            .collect();
+        let selection =
+            select(&lineage, &views, &two(), &BTreeMap::new()).with_unreadable(&lineage, &folders);
+        let (step, reasons) = match selection {
+            Selection::Choice(choice) => (Some(choice.commit.folder.step), choice.passed),
+            Selection::None { reasons } => (None, reasons),
+        };
+        let steps: Vec<u64> = reasons.iter().map(|passed| passed.folder.step).collect();
+        assert_eq!((step, steps.as_slice()), (want, passed), "case {number}");
+        for passed in reasons {
+            let text = passed.to_string();
+            assert!(
+                text.ends_with("its commit cannot be read: `COMMIT.json`: no JSON"),
+                "{text}"
+            );
+        }
+    }
+}

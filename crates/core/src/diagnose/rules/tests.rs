@@ -123,6 +123,7 @@ fn every_label_can_be_reached() {
         "hang_disk_wait",
         "hang_in_collective",
         "hang_all_alike",
+        "hang_silent_log",
         "loss_spike",
         "straggler",
         "job_slower",

@@ -44,8 +44,10 @@ pub(in crate::job) fn programs(pass: &Pass<'_>, step: &Step) -> Vec<Failure> {
         },
         at: None,
     });
+    let silent = super::hang::silent_log(pass.job, pass.observed);
     let hang = step.hang.as_ref();
     let hang = hang.filter(|hang| super::hang::acts_on(pass.job, hang));
+    let hang = hang.or(silent.as_ref());
     let hang = hang.map(|hang| Failure {
         slot: hang.slot,
         cause: Cause::NotTraining,
@@ -67,7 +69,7 @@ pub(in crate::job) fn program_ended(pass: &Pass<'_>, pod: &ObservedPod) -> bool 
 /// Why pods have no supervisor.
 pub(super) fn unsupervised(observed: &Observed) -> &str {
     match &observed.gang {
-        SeenGang::Unused => "no supervisors are used here",
+        SeenGang::Unused => "this operator runs none",
         SeenGang::Unable(why) => why,
         SeenGang::Here(_) => "the job has no pods",
     }

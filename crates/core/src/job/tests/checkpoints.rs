@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     barrier::{self, Coordinator, Envelope, StoreReport, Summary},
-    checkpoint::{CompleteStep, NewestAttempt, ResumedFrom, StoreSeen},
+    checkpoint::{CompleteStep, JobAttempt, NewestAttempt, ResumedFrom, StoreSeen},
 };
 
 fn save(step: u64, attempt: u32, snapshot_ms: u64) -> CompleteStep {
@@ -22,7 +22,11 @@ fn seen(newest: Option<CompleteStep>, attempt: u32, from: ResumedFrom, now: i64)
         store: Box::new(StoreSeen {
             saves: newest.clone().into_iter().collect(),
             newest,
-            attempt: Some(NewestAttempt { attempt, from }),
+            attempt: Some(NewestAttempt {
+                attempt,
+                from,
+                job: None,
+            }),
             ..StoreSeen::default()
         }),
         at: at(now),
@@ -241,6 +245,7 @@ fn last_save_is_seen_after_the_end() {
 #[test]
 fn leader_of_a_gang_reports_the_store() {
     let mut world = world(SeenStore::Unused);
+    world.job.uid = Some("uid".to_owned());
     assert_eq!(record(&world).earlier_attempts, Some(0));
     let limits = barrier::Limits::default();
     let mut coordinator = Coordinator::new("job".to_owned(), limits);
@@ -256,10 +261,14 @@ fn leader_of_a_gang_reports_the_store() {
         },
     };
     let store = StoreSeen {
-        newest: Some(save(60, 1, 0)),
+        newest: Some(save(60, 5, 0)),
         attempt: Some(NewestAttempt {
-            attempt: 1,
+            attempt: 5,
             from: ResumedFrom::Nothing,
+            job: Some(JobAttempt {
+                uid: "uid".to_owned(),
+                attempt: 1,
+            }),
         }),
         why: Some("odd \u{1b}[31m text".to_owned()),
         ..StoreSeen::default()
@@ -277,6 +286,8 @@ fn leader_of_a_gang_reports_the_store() {
     let found = record(&world);
     assert_eq!(found.newest.as_ref().map(|newest| newest.step), Some(60));
     assert_eq!(found.resumed_from, Some(ResumedFrom::Nothing));
+    // Four attempts of a job before it, which was deleted.
+    assert_eq!(found.earlier_attempts, Some(4));
     assert!(!found.why.as_ref().unwrap().contains('\u{1b}'));
     // The store is gone; another start of the leader, which has not looked yet, changes nothing.
     coordinator.receive(&report(None, "it hangs"));
@@ -287,6 +298,40 @@ fn leader_of_a_gang_reports_the_store() {
     world.observed.gang = gang(&coordinator);
     world.pass();
     assert_eq!(record(&world).why.as_deref(), Some("it hangs"));
+    // Numbers that no JSON reader keeps are not believed: they would come back as others, and the status would never be at rest.
+    let absurd = StoreSeen {
+        newest: Some(save(u64::MAX, 1, 0)),
+        uncommitted: Some(u64::MAX),
+        attempt: Some(NewestAttempt {
+            attempt: 5,
+            from: ResumedFrom::Step(u64::MAX),
+            job: None,
+        }),
+        ..StoreSeen::default()
+    };
+    coordinator.receive(&report(Some(absurd), ""));
+    world.observed.gang = gang(&coordinator);
+    world.pass();
+    let found = record(&world);
+    assert_eq!((&found.newest, found.uncommitted), (&None, None));
+    assert_eq!(found.resumed_from, Some(ResumedFrom::Unknown));
+    assert!(found.why.as_ref().unwrap().contains("larger than 2^53"));
+}
+
+#[test]
+fn step_of_an_attempt_that_died_is_not_given_again() {
+    for (from, want) in [
+        (ResumedFrom::Step(40), Some(60)),
+        (ResumedFrom::Nothing, Some(60)),
+        (ResumedFrom::Step(60), None),
+    ] {
+        let mut world = world(SeenStore::Unused);
+        world.observed.store = seen(Some(save(60, 1, 0)), 1, from, 1);
+        world.pass();
+        fail(&mut world, SeenStore::Unused);
+        assert_eq!(record(&world).attempt, 2);
+        assert_eq!(record(&world).resume_step, want, "{from:?}");
+    }
 }
 
 #[test]

@@ -325,6 +325,60 @@ fn new_pods_and_why() {
 }
 
 #[test]
+fn log_without_steps_where_nobody_watches() {
+    type Change = fn(&mut Gang);
+    let cases: [(&str, bool, Change); 9] = [
+        ("a template without a command", true, |gang| {
+            gang.world.observed.gang = SeenGang::Unable("no `command`".to_owned());
+        }),
+        ("no supervisors here", true, |_| {}),
+        ("not read since", false, |gang| {
+            let progress = gang.world.observed.progress.as_mut().unwrap();
+            progress.read_at = progress.at;
+        }),
+        ("a save", false, |gang| {
+            gang.world.observed.progress.as_mut().unwrap().saving = true;
+        }),
+        ("an evaluation", false, |gang| {
+            gang.world.observed.progress.as_mut().unwrap().evaluating = true;
+        }),
+        ("steps of the attempt before", false, |gang| {
+            gang.world.observed.progress.as_mut().unwrap().attempt = 0;
+        }),
+        ("no limit", false, |gang| {
+            gang.world.job.settings.hang_after = None;
+        }),
+        ("only reported", false, |gang| {
+            gang.world.job.settings.watch = WatchMode::Report;
+        }),
+        ("ranks are watched", false, |gang| {
+            gang.world.observed.watches_ranks = true;
+        }),
+    ];
+    for (name, restarts, change) in cases {
+        let mut gang = Gang::of_three();
+        gang.world.observed.gang = SeenGang::Unused;
+        gang.world.job.settings.hang_after = Some(Duration::from_mins(5));
+        let progress = Progress::new(1, 7, at(gang.world.now));
+        gang.world.now += 300;
+        gang.world.observed.progress = Some(Progress {
+            read_at: at(gang.world.now),
+            ..progress
+        });
+        change(&mut gang);
+        gang.world.pass();
+        let attempt = if restarts { 2 } else { 1 };
+        assert_eq!(gang.record().attempt, attempt, "{name}");
+        let last = gang.record().last_failure.clone();
+        let label = last
+            .and_then(|last| last.verdict)
+            .map(|verdict| verdict.label);
+        let want = restarts.then(|| "hang_silent_log".to_owned());
+        assert_eq!(label, want, "{name}");
+    }
+}
+
+#[test]
 fn hangs_and_nan() {
     let mut gang = Gang::of_three();
     gang.hangs("hang_cpu_side");

@@ -46,9 +46,7 @@ pub fn job_obstacle(job: &Job) -> Option<String> {
 
 fn of_cluster(cluster: &Cluster) -> Option<String> {
     let Some(server) = &cluster.gang else {
-        return Some(
-            "this operator does not supervise gangs (`--gang-bind` is not set)".to_owned(),
-        );
+        return Some("this operator runs no supervisors (`--gang-bind` is not set)".to_owned());
     };
     if cluster.agent_image().is_none() {
         return Some("this operator has no agent image (`--agent-image` is not set)".to_owned());

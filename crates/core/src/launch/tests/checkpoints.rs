@@ -2,9 +2,10 @@
 
 use super::{build::*, *};
 use crate::{
+    barrier::{Barrier, SlotSet, StopHow},
     checkpoint::CompleteStep,
-    job::CheckpointRecord,
-    launch::StartPoint,
+    job::{CheckpointRecord, JobRecord},
+    launch::{Counting, StartPoint},
     spec::{Kind, Role},
 };
 
@@ -39,7 +40,7 @@ fn checkpoint_variables() {
         .role(Role::Worker, 2)
         .done();
     let known = StartPoint {
-        earlier_attempts: Some(4),
+        counting: Counting::Store(4),
         step: Some(1200),
     };
     assert_eq!(
@@ -48,6 +49,7 @@ fn checkpoint_variables() {
         "no annotation"
     );
     job.settings.checkpoints = Some("/ckpt".to_owned());
+    job.uid = Some("uid".to_owned());
     let record = |attempt, earlier_attempts| CheckpointRecord {
         attempt,
         earlier_attempts,
@@ -62,7 +64,13 @@ fn checkpoint_variables() {
         }),
         ..CheckpointRecord::default()
     };
-    let cases: [(&str, Option<StartPoint>, &[&str]); 5] = [
+    let barrier = Barrier::begin(2, StopHow::Hang, "a rank ended", SlotSet::default());
+    let with = |checkpoint, barrier| JobRecord {
+        checkpoint: Some(checkpoint),
+        barrier,
+        ..JobRecord::default()
+    };
+    let cases: [(&str, Option<StartPoint>, &[&str]); 7] = [
         ("a file", None, &["TRAINYARD_ATTEMPT=3"]),
         (
             "known",
@@ -71,13 +79,27 @@ fn checkpoint_variables() {
         ),
         (
             "a status of this attempt",
-            Some(StartPoint::of(Some(&record(3, Some(0))), 3)),
+            Some(StartPoint::of(&with(record(3, Some(0)), None), 3)),
             &["TRAINYARD_ATTEMPT=3", "TRAINYARD_RESUME_STEP=60"],
         ),
         (
             "a status of another attempt",
-            Some(StartPoint::of(Some(&record(2, Some(0))), 3)),
+            Some(StartPoint::of(&with(record(2, Some(0)), None), 3)),
             &["TRAINYARD_ATTEMPT=3"],
+        ),
+        (
+            "a restart in place, whose other programs are given no step",
+            Some(StartPoint::of(&with(record(3, Some(0)), Some(barrier)), 3)),
+            &["TRAINYARD_ATTEMPT=3"],
+        ),
+        (
+            "a cluster",
+            Some(StartPoint::on_cluster(&with(record(3, Some(5)), None), 3)),
+            &[
+                "TRAINYARD_ATTEMPT=3",
+                "TRAINYARD_JOB_UID=uid",
+                "TRAINYARD_RESUME_STEP=60",
+            ],
         ),
         (
             "a store that cannot be read",

@@ -67,8 +67,8 @@ pub(in crate::lint) static RULES: &[Advice] = &[
             "TY416",
             RISKY,
             "checkpoints in a folder that ends with the pod",
-            "The folder of `trainyard.dev/checkpoints` is on an `emptyDir` or an `ephemeral` volume, or on no volume at all. A new attempt \
-             means new pods, so it finds an empty folder and starts at step 0.",
+            "The folder of `trainyard.dev/checkpoints` is on an `emptyDir` or an `ephemeral` volume, or on no volume at all. An attempt \
+             with new pods finds an empty folder and starts at step 0.",
         ),
         look: Look::Job(lost_checkpoints),
     },

@@ -349,7 +349,7 @@ fn what_is_not_held_says_what_is_lost() {
         ("the pod did not fail by itself", |gang| {
             gang.world.observed.pods.remove(0);
         }),
-        ("(no supervisors are used here)", |gang| {
+        ("(this operator runs none)", |gang| {
             gang.world.observed.gang = SeenGang::Unused;
             gang.world.pod(worker(1)).phase = PodPhase::Failed;
         }),
