@@ -9,8 +9,8 @@ mod tests;
 use std::{collections::BTreeMap, time::Duration};
 
 use trainyard_core::checkpoint::{
-    ATTEMPTS, AttemptId, Claimant, CommitRef, CommitSeen, Fence, Passed, Policy, RecordSeen, Selection,
-    StepName, Tier, TierView, Wanted, head, lineage, suspects, suspects_at_start,
+    ATTEMPTS, AttemptId, Claimant, CommitRef, CommitSeen, Fence, Passed, Policy, RecordSeen,
+    Selection, StepName, Tier, TierView, Wanted, head, lineage, suspects, suspects_at_start,
 };
 
 use crate::{

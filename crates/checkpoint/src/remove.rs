@@ -9,8 +9,9 @@ use std::{
 };
 
 use trainyard_core::checkpoint::{
-    ATTEMPTS, AttemptId, COMMIT_FILE, Commit, CommitSeen, KeepWhy, LATEST, Lineage, OBJECTS, Policy,
-    REMOVED_FILE, ROOT_FILE, RemoveWhy, STEPS, StepFile, StepName, Uses, lineage, retain, suspects,
+    ATTEMPTS, AttemptId, COMMIT_FILE, Commit, CommitSeen, KeepWhy, LATEST, Lineage, OBJECTS,
+    Policy, REMOVED_FILE, ROOT_FILE, RemoveWhy, STEPS, StepFile, StepName, Uses, lineage, retain,
+    suspects,
 };
 
 use crate::{

@@ -125,7 +125,7 @@ impl Drain {
         bandwidth: Option<u64>,
         deadline: f64,
     ) -> PyResult<Self> {
-        let session = &session.0;
+        let session = session.0.session();
         Ok(Self {
             drain: drain::Drain {
                 tiers: store.tiers()?.clone(),

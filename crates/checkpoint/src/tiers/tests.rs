@@ -7,7 +7,8 @@ use std::{
 };
 
 use trainyard_core::checkpoint::{
-    Dtype, Entry, LOCAL_COMMIT_FILE, Layout, Policy, Region, StepName, Wanted, WantedRegion,
+    Claimant, Dtype, Entry, LOCAL_COMMIT_FILE, Layout, Policy, Region, StepName, Wanted,
+    WantedRegion,
 };
 
 use super::*;
@@ -148,10 +149,10 @@ pub(crate) fn start(
     let tiers = tiers(local, shared, u64::from(attempt) << 8, options)?;
     let holder = format!("h{attempt}");
     let begun = tiers.begin(
-        Some(attempt),
-        &holder,
+        &Claimant::new(Some(attempt), &holder),
         &wanted(1),
         &BTreeMap::new(),
+        &Policy::default(),
         &BTreeMap::new(),
     )?;
     if let Some(from) = &begun.begun.resumes_from {
@@ -172,10 +173,10 @@ fn start_two(locals: [&FaultyDisk; 2], shared: &FaultyDisk, attempt: u32) -> [Pr
     let nodes = BTreeMap::from([("b".to_owned(), two.holds().unwrap())]);
     let begun = one
         .begin(
-            Some(attempt),
-            &format!("h{attempt}"),
+            &Claimant::new(Some(attempt), &format!("h{attempt}")),
             &wanted(2),
             &BTreeMap::new(),
+            &Policy::default(),
             &nodes,
         )
         .unwrap();
