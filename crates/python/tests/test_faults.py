@@ -108,7 +108,7 @@ class Faults(Case):
             warnings.simplefilter("always")
             checkpointer.save(1, deadline=0.2, x=1)
             checkpointer.save(2, deadline=0.2, wait=True, x=1)
-        checkpointer.close()
+            checkpointer.close()
         self.assertEqual(checkpointer.counts, {"committed": 0, "failed": 2, "skipped": 0})
         self.assertEqual([str(one.message).split(":")[0] for one in caught], ["step 1 was not saved", "step 2 was not saved"])
 

@@ -135,35 +135,6 @@ fn log_verdict_stops_repeated_failures() {
 }
 
 #[test]
-fn log_without_steps_ends_the_attempt() {
-    on_real_nodes("silent", |fixture| async move {
-        let operator = fixture.operator().await;
-        let mut job = smoke(&fixture);
-        job["metadata"]["annotations"]["trainyard.dev/hang-after"] = json!("5s");
-        let roles = job["spec"]["pytorchReplicaSpecs"].as_object_mut().unwrap();
-        roles.remove("Worker");
-        let pod = &mut job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"];
-        pod["terminationGracePeriodSeconds"] = json!(1);
-        let container = &mut pod["containers"][0];
-        container["image"] = json!("trainyard.test/tools:test");
-        let script = "for i in 1 2 3; do echo \"step $i loss 0.5\"; sleep 0.3; done
-            [ -e /checkpoints/again ] && exit 0
-            touch /checkpoints/again
-            exec sleep 1000";
-        container["command"] = json!(["bash", "-c", script]);
-        fixture.put(&job).await;
-        let status = fixture
-            .until_condition("PyTorchJob", "smoke", "Succeeded")
-            .await;
-        let yard_status = &status["trainyard"];
-        assert_eq!(yard_status["attempt"], 2, "{status:#}");
-        let verdict = &yard_status["lastFailure"]["verdict"];
-        assert_eq!(verdict["label"], "hang_silent_log", "{status:#}");
-        operator.stop().await;
-    });
-}
-
-#[test]
 fn wrong_transport_ends_the_attempt_early() {
     on_real_nodes("transport", |fixture| async move {
         let operator = fixture.operator().await;

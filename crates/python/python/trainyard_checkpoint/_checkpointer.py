@@ -23,6 +23,8 @@ from ._world import World
 
 #: How long another rank's record or commit may take to be seen through a network file system.
 _VISIBLE_SECONDS = 60.0
+#: How long after its deadline the outcome of a save is waited for.
+_OUTCOME_SECONDS = 5.0
 #: How long a save waits for the one before where ranks cannot agree to skip it.
 _PATIENCE_SECONDS = 10.0
 #: How long the end of the interpreter is held up for a save in flight.
@@ -491,7 +493,8 @@ class Checkpointer:
             save._skip()
             self.counts["skipped"] += 1
         if wait or urgent or is_urgent:
-            save.committed(self._deadline if deadline is None else deadline)
+            # A save ends by itself at its deadline, unless the storage hangs.
+            save.committed((self._deadline if deadline is None else deadline) + _OUTCOME_SECONDS)
             self._reap()
         if urgent or is_urgent:
             self._terminate()
