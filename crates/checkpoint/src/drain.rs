@@ -67,6 +67,14 @@ pub enum DrainError {
         /// The ranks without a piece there.
         ranks: Vec<u32>,
     },
+    /// Another process could not copy its pieces.
+    #[error(
+        "step {step} was not copied to the shared tier: another rank could not copy its pieces"
+    )]
+    GivenUp {
+        /// The step.
+        step: u64,
+    },
     /// The time was over.
     #[error("step {step} was not copied to the shared tier in time")]
     Late {
@@ -166,7 +174,7 @@ impl Drain {
             Err(why) => return Ok(Turn::Nothing(why)),
         };
         behind.board.lock().under_way = Some(seen.folder.clone());
-        let ended = self.copy_step(&seen, until);
+        let ended = self.copy_or_give_up(&seen, until);
         let mut known = behind.board.lock();
         known.under_way = None;
         match &ended {
@@ -197,10 +205,17 @@ impl Drain {
         let history = self.tiers.local_history()?;
         let seen = history.commits.iter().find(|seen| seen.folder == *folder);
         if let Some(seen) = seen {
-            self.copy_step(seen, until)?;
+            self.copy_or_give_up(seen, until)?;
         }
         let mut pause = self.limits.first_pause;
+        let mut was_shown = false;
         while !self.tiers.is_shared(folder)? {
+            let is_shown = self.is_shown(folder);
+            // Rank 0 publishes the commit, then nobody removes what it has shown: a step that is neither was given up.
+            if was_shown && !is_shown && !self.tiers.is_shared(folder)? {
+                return Err(DrainError::GivenUp { step: folder.step });
+            }
+            was_shown |= is_shown;
             if self.clock.now() >= until {
                 return Err(DrainError::Late { step: folder.step });
             }
@@ -235,12 +250,7 @@ impl Drain {
             }
             return Err("rank 0 has shown no step to copy".to_owned());
         }
-        let held = behind.held(history, &|seen| self.bytes_of(seen));
-        let left = left.map(|left| TimeLeft {
-            seconds: left.as_secs_f64(),
-            bytes_per_second: behind.board.lock().bytes_per_second,
-        });
-        let next = drain_next(&held, behind.options.drain, None, left);
+        let next = self.planned(history, left);
         match &next {
             DrainNext::Begin { folder, skipped } => {
                 let mut known = behind.board.lock();
@@ -251,6 +261,22 @@ impl Drain {
             }
             _ => Err(next.to_string()),
         }
+    }
+
+    /// What would be next if this process chose.
+    fn planned(&self, history: &Lineage, left: Option<Duration>) -> DrainNext {
+        let behind = &self.tiers.behind;
+        let held = behind.held(history, &|seen| self.bytes_of(seen));
+        let left = left.map(|left| TimeLeft {
+            seconds: left.as_secs_f64(),
+            bytes_per_second: self.bytes_per_second(),
+        });
+        drain_next(&held, behind.options.drain, None, left)
+    }
+
+    /// Whether the newest step does not fit into the time that is left, by what this process copies of it.
+    fn is_too_late(&self, history: &Lineage, left: Duration) -> bool {
+        matches!(self.planned(history, Some(left)), DrainNext::TooLate { .. })
     }
 
     /// The ranks whose pieces this process copies.
@@ -284,6 +310,23 @@ impl Drain {
                 let name = crate::load::data_name(&seen.folder, rank, file);
                 check_size(&self.tiers.shared, &name, written.bytes).is_ok()
             })
+    }
+
+    /// Whether rank 0 shows that a step is being copied. What cannot be read is taken as shown.
+    fn is_shown(&self, folder: &StepName) -> bool {
+        let found = (self.tiers.shared.storage).stat(&within(&folder.path(), DRAIN_FILE));
+        !matches!(found, Err(error) if error.kind() == io::ErrorKind::NotFound)
+    }
+
+    /// Copies a step. Where that fails, no other rank waits for this one: the step is no longer shown.
+    fn copy_or_give_up(&self, seen: &CommitSeen, until: Duration) -> Result<Turn, DrainError> {
+        let ended = self.copy_step(seen, until);
+        let is_fenced = matches!(&ended, Err(DrainError::Store(StoreError::Fenced { .. })));
+        if ended.is_err() && !is_fenced && self.world > 1 {
+            let name = within(&seen.folder.path(), DRAIN_FILE);
+            drop(self.tiers.shared.storage.remove(&name));
+        }
+        ended
     }
 
     fn copy_step(&self, seen: &CommitSeen, until: Duration) -> Result<Turn, DrainError> {
@@ -326,6 +369,9 @@ impl Drain {
             }
             if self.clock.now() >= until {
                 return Err(DrainError::Missing { step, ranks });
+            }
+            if self.world > 1 && !self.is_shown(folder) {
+                return Err(DrainError::GivenUp { step });
             }
             self.clock.wait(pause);
             pause = pause.saturating_mul(2).min(self.limits.longest_pause);
@@ -384,9 +430,13 @@ impl Drain {
         self.tiers.behind.board.lock().failed.clone()
     }
 
-    /// How fast this process copied the last time.
+    /// How fast this process copies: as measured the last time, and no faster than its limit.
     pub fn bytes_per_second(&self) -> Option<f64> {
-        self.tiers.behind.board.lock().bytes_per_second
+        let measured = self.tiers.behind.board.lock().bytes_per_second;
+        match (measured, self.pace.bytes_per_second()) {
+            (Some(measured), Some(limit)) => Some(measured.min(limit)),
+            (measured, limit) => measured.or(limit),
+        }
     }
 
     /// Steps that were due and were skipped because the shared tier is slower than saves come.

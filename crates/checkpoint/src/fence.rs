@@ -38,6 +38,7 @@ impl Store {
             match kind {
                 AttemptFile::Record => records.push(self.record(id, &name)),
                 AttemptFile::Restored => records.extend(self.restored_record(id, &name)),
+                AttemptFile::Drained => {}
             }
         }
         Ok(records)

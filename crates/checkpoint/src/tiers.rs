@@ -28,6 +28,12 @@ use crate::{
     store::{Behind, Store, StoreError, View},
 };
 
+/// Whether a shared tier shows that local tiers have committed a step.
+pub fn is_on_local_tiers(shared: &Store, folder: &StepName) -> bool {
+    let name = within(&folder.path(), LOCAL_COMMIT_FILE);
+    matches!(shared.read::<Commit>(&name), Ok(Some(_)))
+}
+
 /// The two tiers of a process.
 #[derive(Clone, Debug)]
 pub struct Tiers {

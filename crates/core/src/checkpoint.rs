@@ -29,6 +29,7 @@ mod manifest;
 mod names;
 mod owner;
 mod partners;
+mod places;
 mod reshard;
 mod retain;
 mod sealed;
@@ -47,8 +48,7 @@ pub use cadence::{
 pub use codec::{Document, ManifestError, Sealed, VERSION, decode, encode, sealed};
 pub use commit::{Conflict, Gathered, commit};
 pub use drain::{
-    DeadlinePlan, DrainNext, DrainPolicy, HeldStep, TierHas, TierRate, TimeLeft, deadline_plan,
-    drain_next, not_drained, restored_from,
+    DrainNext, DrainPolicy, HeldStep, TierHas, TimeLeft, drain_next, not_drained, restored_from,
 };
 pub use folder::{FolderSeen, FolderState, commits};
 pub use image::{BOXES_KEY, DATA_ALIGNMENT, header};
@@ -73,6 +73,7 @@ pub use names::{
 };
 pub use owner::owner;
 pub use partners::{PartnerNode, partners};
+pub use places::{Merged, OnTier, merge};
 pub use reshard::{Copy, Plan, Read, Stride, WantedRegion, reshard};
 pub use retain::{KeepWhy, Policy, RemoveWhy, Retention, Uses, retain, sweep_shared};
 pub use sealed::{Crc32c, SealError, open, seal};

@@ -16,10 +16,10 @@ use trainyard_checkpoint_engine::{
     tiers::{NodeHolds, TierOptions, Tiers},
     token,
 };
-use trainyard_core::checkpoint::{PieceSeen, Policy, Tier, TierRate, deadline_plan};
+use trainyard_core::checkpoint::{PieceSeen, Policy};
 
 use crate::{
-    error::{of_store, plain},
+    error::{Damaged, of_store, plain},
     save::Session,
     store::{Store, seconds, step_name},
 };
@@ -97,6 +97,10 @@ pub(crate) fn of_nodes(
 fn of_drain(error: &DrainError) -> PyErr {
     match error {
         DrainError::Store(error) => of_store(error),
+        // The step cannot be had: the one before is restored.
+        DrainError::Damaged { .. } | DrainError::GivenUp { .. } => {
+            Damaged::new_err(error.to_string())
+        }
         other => plain(other),
     }
 }
@@ -151,6 +155,13 @@ impl Drain {
             .get_or_init(|| Drainer::start(self.drain.clone()));
     }
 
+    /// Begins no copy until `close`, or begins them again.
+    fn hold(&self, is_held: bool) {
+        if let Some(running) = self.running.get() {
+            running.hold(is_held);
+        }
+    }
+
     /// Brings a step to the root now, because ranks of other nodes restore from it.
     fn bring(&self, py: Python<'_>, folder: &str, timeout: f64) -> PyResult<()> {
         let (folder, timeout) = (step_name(folder)?, seconds(timeout)?);
@@ -159,30 +170,16 @@ impl Drain {
             .map_err(|error| of_drain(&error))
     }
 
-    /// Ends it: copies the newest step if it can be ready in time. Returns whether nothing is under way.
-    fn close(&self, py: Python<'_>, timeout: f64) -> PyResult<bool> {
+    /// Ends it: copies the newest step if it can be ready in time. Returns why the root does not have that step, where it does not.
+    fn close(&self, py: Python<'_>, timeout: f64) -> PyResult<Option<String>> {
         let timeout = seconds(timeout)?;
-        Ok(py.detach(|| match self.running.get() {
-            Some(running) => running.close(timeout) == Ended::Finished,
-            None => true,
-        }))
-    }
-
-    /// The tiers that a save of this size reaches within a time, and why.
-    fn plan(&self, time: f64, bytes: u64, local_rate: Option<f64>) -> (Vec<&'static str>, String) {
-        let rates = [
-            TierRate {
-                tier: Tier::Local,
-                bytes_per_second: local_rate,
+        Ok(py.detach(
+            || match self.running.get().map(|running| running.close(timeout)) {
+                Some(Ended::Behind(why)) => Some(why),
+                Some(Ended::Unfinished) => Some("the copy was not finished in time".to_owned()),
+                Some(Ended::Finished) | None => None,
             },
-            TierRate {
-                tier: Tier::Shared,
-                bytes_per_second: self.drain.bytes_per_second(),
-            },
-        ];
-        let plan = deadline_plan(time, bytes, &rates);
-        let names = plan.tiers.iter().map(|tier| tier.name()).collect();
-        (names, plan.why)
+        ))
     }
 
     /// Steps that could not be copied, with the reason.

@@ -28,6 +28,12 @@ impl Pace {
         }
     }
 
+    /// The limit, as a rate.
+    pub(super) fn bytes_per_second(&self) -> Option<f64> {
+        #[expect(clippy::cast_precision_loss, reason = "a rate")]
+        self.bytes_per_second.map(|rate| rate as f64)
+    }
+
     /// Waits until a chunk may be copied. Fails with `TimedOut` when the time is over, its own or that of a process that ends.
     pub(super) fn take(
         &self,

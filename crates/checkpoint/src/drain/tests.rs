@@ -14,7 +14,7 @@ use crate::{
     storage::Storage as _,
     tiers::{
         TierOptions,
-        tests::{MINUTE, Process, load, start},
+        tests::{MINUTE, Process, drain_two, load, save_two, start, start_two},
     },
     verify,
 };
@@ -268,17 +268,81 @@ fn bandwidth_is_limited_and_a_deadline_respected() {
         why.starts_with("step 2 is not copied: it takes 10 s") || why.contains("5 s are left"),
         "{why}"
     );
-    // Nothing was measured: it is tried, and ends with the time.
+    // Nothing was measured: the limit is known all the same.
     let (local, shared) = (FaultyDisk::new(1), FaultyDisk::new(2));
     let other = begin(&local.client(), &shared.client(), 1);
     other.save(1);
     let drain = Drain {
         pace: Arc::new(Pace::new(Some(100))),
+        limits: DrainLimits {
+            deadline: Duration::from_secs(5),
+            ..other.drain.limits
+        },
         ..other.drain.clone()
     };
-    let late = drain.turn(Some(Duration::from_secs(5))).unwrap_err();
+    let short = drain.turn(Some(Duration::from_secs(5))).unwrap();
+    assert!(matches!(short, Turn::Nothing(_)), "{short:?}");
+    // Without an end in sight it is tried, and ends with its time.
+    let late = drain.turn(None).unwrap_err();
     assert!(matches!(late, DrainError::Late { step: 1 }), "{late}");
     other.drain.turn(Some(MINUTE)).unwrap();
+}
+
+#[test]
+fn end_names_what_does_not_fit() {
+    let (local, shared) = (FaultyDisk::new(1), FaultyDisk::new(2));
+    let one = begin(&local.client(), &shared.client(), 1);
+    let drainer = Drainer::start(Drain {
+        clock: SystemClock::start(),
+        pace: Arc::new(Pace::new(Some(1))),
+        ..one.drain.clone()
+    });
+    // As after SIGTERM: nothing begins before the end, which knows the time that is left.
+    drainer.hold(true);
+    one.save(1);
+    let Ended::Behind(why) = drainer.close(MINUTE) else {
+        panic!("it cannot be copied in time");
+    };
+    assert!(why.starts_with("step 1 is not copied: it takes "), "{why}");
+    assert!(!one.tiers.is_shared(&one.session.folder(1)).unwrap());
+    // The next attempt copies it without a save of its own.
+    let two = begin(&local.client(), &shared.client(), 2);
+    let drainer = Drainer::start(Drain {
+        clock: SystemClock::start(),
+        ..two.drain.clone()
+    });
+    assert_eq!(drainer.close(MINUTE), Ended::Finished);
+    assert!(verified(&two, &one.session.folder(1)));
+}
+
+#[test]
+fn rank_that_cannot_copy_ends_the_wait() {
+    let (a, b, shared) = (FaultyDisk::new(1), FaultyDisk::new(2), FaultyDisk::new(3));
+    let ranks = start_two([&a, &b], &shared, 1);
+    let folder = save_two(&ranks, 5);
+    let data = within(&folder.path(), "00001.safetensors");
+    b.flip(&data, 700).unwrap();
+    let given_up = drain_two(&ranks).unwrap_err();
+    assert!(
+        matches!(given_up, DrainError::GivenUp { step: 5 }),
+        "{given_up}"
+    );
+    // Another rank is not waited for at the end, either: rank 0 has nothing that fits.
+    let [zero, one] = ranks.map(|rank| Drain {
+        clock: SystemClock::start(),
+        ..rank.drain
+    });
+    let one = Drainer::start(one);
+    let zero = Drainer::start(Drain {
+        pace: Arc::new(Pace::new(Some(1))),
+        ..zero
+    });
+    assert!(matches!(zero.close(MINUTE), Ended::Behind(_)));
+    let ended = one.close(60 * MINUTE);
+    assert_eq!(
+        ended,
+        Ended::Behind("rank 0 has shown no step to copy".to_owned())
+    );
 }
 
 #[test]

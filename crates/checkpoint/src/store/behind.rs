@@ -32,13 +32,21 @@ pub(crate) struct Known {
     pub(crate) bytes_per_second: Option<f64>,
     /// Whether a commit came since the drain last looked.
     pub(crate) is_woken: bool,
+    /// Whether the background copy begins nothing until it comes to its end: what fits is decided then.
+    pub(crate) is_held: bool,
     /// Whether the background copy is to come to its end, and until when by its clock.
     pub(crate) ends_at: Option<Duration>,
-    /// Whether the background copy has ended.
+    /// Whether the background copy has ended, and why the newest step is not on the shared tier then.
     pub(crate) has_ended: bool,
+    pub(crate) left_behind: Option<String>,
 }
 
 impl Known {
+    /// Whether the background copy may begin with a step.
+    pub(crate) fn may_begin(&self) -> bool {
+        !self.is_held || self.ends_at.is_some()
+    }
+
     /// Forgets steps that the local tier does not have any more.
     pub(crate) fn forget(&mut self, history: &Lineage) {
         self.safe.retain(|folder| history.has(folder));

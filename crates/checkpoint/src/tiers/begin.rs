@@ -125,6 +125,9 @@ impl Tiers {
 
 /// What is lost because a newer step was passed over.
 fn lost(passed: &Passed, step: u64) -> String {
-    let steps = passed.folder.step.saturating_sub(step);
-    format!("; {steps} steps are lost: {passed}")
+    let lost = match passed.folder.step.saturating_sub(step) {
+        1 => "1 step is".to_owned(),
+        steps => format!("{steps} steps are"),
+    };
+    format!("; {lost} lost: {passed}")
 }

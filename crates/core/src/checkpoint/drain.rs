@@ -188,67 +188,6 @@ pub fn not_drained(
     kept
 }
 
-/// How fast a tier takes a save, as measured.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct TierRate {
-    /// The tier.
-    pub tier: Tier,
-    /// Bytes in a second; `None` where nothing was measured.
-    pub bytes_per_second: Option<f64>,
-}
-
-/// Which tiers a save reaches before a deadline.
-#[derive(Clone, Debug, PartialEq)]
-pub struct DeadlinePlan {
-    /// In order: the fastest always, then the safest for which time is left.
-    pub tiers: Vec<Tier>,
-    /// Whether the first one is expected to be done in time.
-    pub fits: bool,
-    /// Why, in one sentence.
-    pub why: String,
-}
-
-/// Which tiers a save of `bytes` reaches within `seconds`. The fastest comes first, and is tried even if it should not fit: nothing is
-/// lost by that. A further tier whose rate is not known is not planned.
-pub fn deadline_plan(seconds: f64, bytes: u64, rates: &[TierRate]) -> DeadlinePlan {
-    #[expect(clippy::cast_precision_loss, reason = "an estimate")]
-    let cost = |rate: &TierRate| {
-        let rate = rate.bytes_per_second.filter(|rate| *rate > 0.0)?;
-        Some(bytes as f64 / rate)
-    };
-    let mut sorted = rates.to_vec();
-    sorted.sort_by_key(|rate| rate.tier);
-    let Some((first, others)) = sorted.split_first() else {
-        return DeadlinePlan {
-            tiers: Vec::new(),
-            fits: false,
-            why: "there is no tier".to_owned(),
-        };
-    };
-    let usable = if seconds.is_finite() {
-        (seconds * USED_SHARE).max(0.0)
-    } else {
-        0.0
-    };
-    let first_cost = cost(first);
-    let fits = first_cost.unwrap_or(0.0) <= usable && usable > 0.0;
-    let mut tiers = vec![first.tier];
-    let left = usable - first_cost.unwrap_or(0.0);
-    let second = (others.iter().rev()).find(|rate| cost(rate).is_some_and(|cost| cost <= left));
-    tiers.extend(second.map(|rate| rate.tier));
-    let costs = sorted.iter().map(|rate| match cost(rate) {
-        Some(cost) => format!("{} takes {cost:.0} s", rate.tier.name()),
-        None => format!("{} was not measured", rate.tier.name()),
-    });
-    let names: Vec<&str> = tiers.iter().map(|tier| tier.name()).collect();
-    let why = format!(
-        "to {} within {seconds:.0} s: {}",
-        names.join(", then "),
-        costs.collect::<Vec<_>>().join(", ")
-    );
-    DeadlinePlan { tiers, fits, why }
-}
-
 /// The newest commit of the history that a tier has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TierHas {

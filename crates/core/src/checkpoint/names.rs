@@ -195,13 +195,20 @@ impl AttemptId {
         format!("{:010}.{:04}.restored.json", self.attempt, self.restart)
     }
 
-    /// The attempt whose record or restored file has this name.
+    /// The name of the file in [`ATTEMPTS`] that says that nothing more is copied from its local tiers.
+    pub fn drained_file(self) -> String {
+        format!("{:010}.{:04}.drained", self.attempt, self.restart)
+    }
+
+    /// The attempt that a file of [`ATTEMPTS`] belongs to, by its name.
     pub fn from_file(file: &str) -> Result<(Self, AttemptFile), NameError> {
         let parse = || {
-            let stem = file.strip_suffix(".json")?;
-            let (stem, kind) = match stem.strip_suffix(".restored") {
-                Some(stem) => (stem, AttemptFile::Restored),
-                None => (stem, AttemptFile::Record),
+            let (stem, kind) = if let Some(stem) = file.strip_suffix(".restored.json") {
+                (stem, AttemptFile::Restored)
+            } else if let Some(stem) = file.strip_suffix(".drained") {
+                (stem, AttemptFile::Drained)
+            } else {
+                (file.strip_suffix(".json")?, AttemptFile::Record)
             };
             let (attempt, restart) = stem.split_once('.')?;
             let id = Self {
@@ -211,6 +218,7 @@ impl AttemptId {
             let written = match kind {
                 AttemptFile::Record => id.record_file(),
                 AttemptFile::Restored => id.restored_file(),
+                AttemptFile::Drained => id.drained_file(),
             };
             (written == file).then_some((id, kind))
         };
@@ -224,13 +232,15 @@ impl fmt::Display for AttemptId {
     }
 }
 
-/// The two kinds of files in [`ATTEMPTS`].
+/// The kinds of files in [`ATTEMPTS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttemptFile {
     /// The fence.
     Record,
     /// Written once every rank has restored.
     Restored,
+    /// Written by rank 0 when it copies nothing more from local tiers: other ranks need not wait for it. One line of text.
+    Drained,
 }
 
 /// A file of a step folder, by its name relative to that folder.

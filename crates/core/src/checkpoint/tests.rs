@@ -8,6 +8,7 @@ mod headers;
 mod histories;
 mod large;
 mod looks;
+mod places;
 mod placing;
 mod retention;
 mod selection;

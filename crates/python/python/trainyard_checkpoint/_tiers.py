@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from typing import Any
 
 from . import _engine
@@ -15,40 +14,53 @@ class Tiers:
     """What a checkpointer knows of its local tier.
 
     local: a folder of the node, the same path on every node. drain_every: only steps that this divides are copied to the root; the newest
-    always is when the program ends. bandwidth: bytes per second that the copy may take. grace: seconds from SIGTERM to SIGKILL.
+    always is when the program ends. bandwidth: bytes per second that the copy may take.
     """
 
-    def __init__(self, local: str | os.PathLike[str], drain_every: int | None, bandwidth: int | None, grace: float) -> None:
-        self.folder = os.fspath(local)
-        if "://" in self.folder:
-            raise CheckpointError(f"`local` must be a folder of the node, found `{self.folder}`")
-        self.drain_every, self.bandwidth, self.grace = drain_every, bandwidth, grace
+    def __init__(self, local: str, drain_every: int | None, bandwidth: int | None) -> None:
+        self.folder = local
+        self.drain_every, self.bandwidth = drain_every, bandwidth
         self._drain: _engine.Drain | None = None
         self._several_nodes = False
         self._reported: set[str] = set()
-        self._sigterm_at: float | None = None
 
     def open(self, root: str, world: World) -> _engine.Store:
         """Opens both tiers."""
         # Without the number of ranks of this node, they may be on several: records then go through the root, which works for one node, too.
         self._several_nodes = world.size > 1 and _number("LOCAL_WORLD_SIZE") != world.size
-        os.makedirs(os.path.dirname(os.path.abspath(self.folder)), exist_ok=True)
         return _engine.Store(root, self.folder, self._several_nodes, self.drain_every)
 
     def nodes(self, world: World, store: _engine.Store) -> dict[str, Any]:
         """What the local tiers of other nodes hold. Every rank calls it where there is a group; without one, nothing is known of them."""
         if not self._several_nodes or not world.has_group:
             return {}
-        is_first = (_number("LOCAL_RANK") or 0) == 0
-        found = world.gather(store.holds() if is_first and world.rank != 0 else None)
+        holds = None
+        if (_number("LOCAL_RANK") or 0) == 0 and world.rank != 0:
+            try:
+                holds = store.holds()
+            except CheckpointError:
+                # A tier that cannot be read has nothing to restore; the other ranks wait for this answer.
+                pass
+        found = world.gather(holds)
         return {f"node of rank {rank}": holds for rank, holds in enumerate(found) if holds}
 
-    def begun(self, world: World, store: _engine.Store, session: _engine.Session, begun: tuple[int, int], keep: int, keep_every: int | None, deadline: float) -> None:
+    def begun(
+        self,
+        world: World,
+        store: _engine.Store,
+        session: _engine.Session,
+        begun: tuple[int, int],
+        keep: int,
+        keep_every: int | None,
+        deadline: float,
+    ) -> None:
         """An attempt has its record: copies it to the local tier."""
         if world.rank != 0:
             store.adopt(*begun)
-        seats = _number("LOCAL_WORLD_SIZE") or 1
-        seat = _number("LOCAL_RANK") or 0
+        seat, seats = _number("LOCAL_RANK") or 0, _number("LOCAL_WORLD_SIZE") or 1
+        if seat >= seats:
+            # Without both numbers every process copies all pieces of earlier attempts; who comes second finds them there.
+            seat, seats = 0, 1
         self._drain = _engine.Drain(store, session, seat, seats, keep, keep_every, self.bandwidth, deadline)
 
     def bring(self, store: _engine.Store, folder: str, deadline: float) -> None:
@@ -57,38 +69,31 @@ class Tiers:
             self._drain.bring(folder, deadline)
 
     def start(self) -> None:
-        """Copies in the background, from the first save on."""
+        """Copies in the background from now on: after a restore, or with the first save."""
         if self._drain is not None:
             self._drain.start()
 
-    def sigterm(self) -> None:
-        """The time of grace begins."""
-        if self._sigterm_at is None:
-            self._sigterm_at = time.monotonic()
-
-    def left(self, timeout: float) -> float:
-        """Seconds until the end."""
-        if self._sigterm_at is None:
-            return timeout
-        return min(timeout, max(self.grace - (time.monotonic() - self._sigterm_at), 0.0))
+    def hold(self, is_held: bool) -> None:
+        """Begins no copy before the end: the save that comes is the last one, and what fits is decided after it."""
+        if self._drain is not None:
+            self._drain.hold(is_held)
 
     def failures(self) -> list[str]:
         """Why steps were not copied to the root, each once."""
         if self._drain is None:
             return []
-        found = [why for folder, why in self._drain.failures().items() if folder not in self._reported]
-        self._reported |= set(self._drain.failures())
+        failures = self._drain.failures()
+        found = [why for folder, why in failures.items() if folder not in self._reported]
+        self._reported = set(failures)
         return found
 
-    def close(self, timeout: float, figures: dict[str, float]) -> str | None:
-        """Copies the newest step if there is time. Returns why it is not on the root, where that is so."""
+    def close(self, timeout: float) -> list[str]:
+        """Copies the newest step if there is time. Returns what is to be reported: steps that failed, and why the newest is not on the root."""
         if self._drain is None:
-            return None
-        left = self.left(timeout)
-        bytes_ = int(figures.get("bytes", 0))
-        seconds = figures.get("write_seconds", 0.0)
-        _, why = self._drain.plan(left, bytes_, bytes_ / seconds if seconds > 0 else None)
-        return None if self._drain.close(left) else f"the newest step is on the local tier only ({why})"
+            return []
+        why = self._drain.close(timeout)
+        found = [one for one in self.failures() if one != why]
+        return found if why is None else [*found, f"the newest step is on the local tier only: {why}"]
 
 
 def _number(name: str) -> int | None:

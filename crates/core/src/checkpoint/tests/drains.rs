@@ -98,47 +98,6 @@ fn deadline_takes_the_newest_if_there_is_time() {
 }
 
 #[test]
-fn deadline_plan_picks_tiers_that_fit() {
-    let rate = |tier, seconds: Option<f64>| TierRate {
-        tier,
-        bytes_per_second: seconds.map(|seconds| 36_000.0 / seconds),
-    };
-    let three = [
-        rate(Tier::Shared, Some(90.0)),
-        rate(Tier::Local, Some(4.0)),
-        rate(Tier::Peer, Some(10.0)),
-    ];
-    for (seconds, tiers, fits) in [
-        (30.0, vec![Tier::Local, Tier::Peer], true),
-        (10.0, vec![Tier::Local], true),
-        (120.0, vec![Tier::Local, Tier::Shared], true),
-        (4.0, vec![Tier::Local], false),
-        (-1.0, vec![Tier::Local], false),
-        (f64::NAN, vec![Tier::Local], false),
-    ] {
-        let plan = deadline_plan(seconds, 36_000, &three);
-        assert_eq!((plan.tiers, plan.fits), (tiers, fits), "{seconds}");
-    }
-    let plan = deadline_plan(30.0, 36_000, &three);
-    assert_eq!(
-        plan.why,
-        "to local, then peer within 30 s: local takes 4 s, peer takes 10 s, shared takes 90 s"
-    );
-    let plan = deadline_plan(
-        30.0,
-        36_000,
-        &[rate(Tier::Local, None), rate(Tier::Shared, None)],
-    );
-    assert_eq!(plan.tiers, [Tier::Local]);
-    assert!(
-        plan.fits && plan.why.ends_with("shared was not measured"),
-        "{}",
-        plan.why
-    );
-    assert!(deadline_plan(30.0, 1, &[]).tiers.is_empty());
-}
-
-#[test]
 fn restore_names_tiers_and_their_steps() {
     let (old, new) = (seen(1100, 1, 0), seen(1200, 1, 0));
     let history = lineage(RUN, &[record(1, 0, &[])], &[old.clone(), new.clone()]);

@@ -40,6 +40,7 @@ fn record_names_are_pairs() {
     for (file, kind) in [
         (id.record_file(), AttemptFile::Record),
         (id.restored_file(), AttemptFile::Restored),
+        (id.drained_file(), AttemptFile::Drained),
     ] {
         assert_eq!(AttemptId::from_file(&file), Ok((id, kind)));
     }
