@@ -80,7 +80,7 @@ pub(super) fn look(root: &Path, locals: &[PathBuf]) -> Result<Opened, Failure> {
     views.push((tier, view(root, &store)?));
     roots.push(root.to_owned());
     let folders: Vec<(Tier, &[FolderSeen])> = (views.iter())
-        .map(|(tier, view)| (*tier, &view.folders[..]))
+        .map(|(tier, view)| (*tier, view.folders.as_slice()))
         .collect();
     let merged = merge(&folders);
     let records: Vec<_> = (views.iter())
