@@ -9,8 +9,8 @@ mod tests;
 use std::{collections::BTreeMap, time::Duration};
 
 use trainyard_core::checkpoint::{
-    ATTEMPTS, AttemptId, Claimant, CommitRef, Fence, Passed, Policy, RecordSeen, Selection,
-    StepName, Tier, TierView, Wanted, head, lineage, suspects, suspects_at_start,
+    ATTEMPTS, AttemptId, Claimant, CommitRef, CommitSeen, Fence, Passed, Policy, RecordSeen,
+    Selection, StepName, Tier, TierView, Wanted, head, lineage, suspects, suspects_at_start,
 };
 
 use crate::{
@@ -77,17 +77,29 @@ pub fn begin(
     unreadable: &BTreeMap<StepName, String>,
     keep: &Policy,
 ) -> Result<Begun, BeginError> {
-    let mut passed = Vec::new();
-    let id = store.fence_keeping(claimant, keep, |view| {
+    let choose = |view: &View| {
         let attempt = claimant.store_attempt(&view.records);
-        match choose(store, view, attempt, wanted, unreadable) {
-            Selection::Choice(choice) => {
-                passed = choice.passed;
-                Ok(Some(choice.commit.folder))
-            }
-            Selection::None { reasons } if reasons.is_empty() => Ok(None),
-            Selection::None { reasons } => Err(BeginError::NothingUsable(reasons)),
+        choose(store, view, attempt, wanted, unreadable)
+    };
+    begin_seeing(store, claimant, keep, &|| store.view(), &choose)
+}
+
+/// The same with a view that `look` gives and a choice that follows from it.
+pub(crate) fn begin_seeing(
+    store: &Store,
+    claimant: &Claimant,
+    keep: &Policy,
+    look: &dyn Fn() -> Result<View, StoreError>,
+    choose: &dyn Fn(&View) -> Selection,
+) -> Result<Begun, BeginError> {
+    let mut passed = Vec::new();
+    let id = store.fence_seeing(claimant, keep, look, |view| match choose(view) {
+        Selection::Choice(choice) => {
+            passed = choice.passed;
+            Ok(Some(choice.commit.folder))
         }
+        Selection::None { reasons } if reasons.is_empty() => Ok(None),
+        Selection::None { reasons } => Err(BeginError::NothingUsable(reasons)),
     })?;
     let name = within(ATTEMPTS, &id.record_file());
     // Without it, nobody knows what it resumes from; to start at step 0 then would hide every step.
@@ -145,6 +157,22 @@ pub fn later_than(
         .collect())
 }
 
+/// The steps that attempts died on. Whoever counts attempts starts one when those before it have ended; without a number, the newest may be
+/// restoring now.
+pub(crate) fn suspected(
+    view: &View,
+    commits: &[CommitSeen],
+    attempt: Option<u32>,
+) -> BTreeMap<StepName, String> {
+    let is_next = attempt
+        .is_some_and(|mine| head(&view.records).is_some_and(|newest| newest.id.attempt < mine));
+    if is_next {
+        suspects_at_start(&view.records, commits)
+    } else {
+        suspects(&view.records, commits)
+    }
+}
+
 fn choose(
     store: &Store,
     view: &View,
@@ -154,14 +182,7 @@ fn choose(
 ) -> Selection {
     let commits = view.commits();
     let history = lineage(store.run(), &view.records, &commits);
-    // Whoever counts attempts starts one when those before it have ended; without a number, the newest may be restoring now.
-    let is_next = attempt
-        .is_some_and(|mine| head(&view.records).is_some_and(|newest| newest.id.attempt < mine));
-    let mut known = if is_next {
-        suspects_at_start(&view.records, &commits)
-    } else {
-        suspects(&view.records, &commits)
-    };
+    let mut known = suspected(view, &commits, attempt);
     known.extend(unreadable.clone());
     let mut views = [TierView {
         tier: Tier::Shared,

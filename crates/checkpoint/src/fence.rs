@@ -38,6 +38,7 @@ impl Store {
             match kind {
                 AttemptFile::Record => records.push(self.record(id, &name)),
                 AttemptFile::Restored => records.extend(self.restored_record(id, &name)),
+                AttemptFile::Drained => {}
             }
         }
         Ok(records)
@@ -68,6 +69,13 @@ impl Store {
 
     /// Fails if a higher attempt than `mine` has begun. Only names are read: a name alone fences.
     pub fn check_fence(&self, mine: AttemptId) -> Result<(), StoreError> {
+        // What the drain has seen on the shared tier fences the local one, too.
+        let behind = self.behind.as_ref();
+        if let Some(by) = behind.and_then(|behind| behind.board.lock().fenced)
+            && by > mine
+        {
+            return Err(StoreError::Fenced { mine, by });
+        }
         let entries = self
             .storage
             .list(ATTEMPTS)
@@ -98,7 +106,8 @@ impl Store {
         mut choose: impl FnMut(&View) -> Option<StepName>,
     ) -> Result<AttemptId, StoreError> {
         let claimant = Claimant::new(attempt, holder);
-        self.take_record(&claimant, None, |view| Ok(choose(view)))
+        let look = || self.view();
+        self.take_record(&claimant, None, &look, |view| Ok(choose(view)))
     }
 
     /// The same on a disk that may be full: where there is no room for the record, what `keep` allows is removed, and the record is
@@ -109,19 +118,31 @@ impl Store {
         keep: &Policy,
         choose: impl FnMut(&View) -> Result<Option<StepName>, E>,
     ) -> Result<AttemptId, E> {
-        self.take_record(claimant, Some(keep), choose)
+        self.fence_seeing(claimant, keep, &|| self.view(), choose)
+    }
+
+    /// The same where more than this store has commits of the run: `look` gives the view of all.
+    pub(crate) fn fence_seeing<E: From<StoreError>>(
+        &self,
+        claimant: &Claimant,
+        keep: &Policy,
+        look: &dyn Fn() -> Result<View, StoreError>,
+        choose: impl FnMut(&View) -> Result<Option<StepName>, E>,
+    ) -> Result<AttemptId, E> {
+        self.take_record(claimant, Some(keep), look, choose)
     }
 
     fn take_record<E: From<StoreError>>(
         &self,
         claimant: &Claimant,
         mut keep: Option<&Policy>,
+        look: &dyn Fn() -> Result<View, StoreError>,
         mut choose: impl FnMut(&View) -> Result<Option<StepName>, E>,
     ) -> Result<AttemptId, E> {
         let mut pause = FIRST_PAUSE;
         let mut failure = StoreError::Contended;
         for _ in 0..CLAIM_RETRIES {
-            let view = self.view()?;
+            let view = look()?;
             let id = match claim(claimant, &view.records) {
                 Claim::Mine(id) => {
                     // An earlier call may have been cut between the publish and the sync.

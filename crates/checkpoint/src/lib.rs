@@ -10,6 +10,7 @@ pub mod begin;
 pub mod buffer;
 mod choose;
 pub mod clock;
+pub mod drain;
 #[cfg(any(test, feature = "faulty"))]
 pub mod faulty;
 mod fence;
@@ -27,14 +28,17 @@ pub mod remove;
 pub mod save;
 pub mod storage;
 pub mod store;
+pub mod tiers;
 pub mod token;
 pub mod verify;
 
 pub use self::{
     arena::Arena,
+    drain::{Drain, Drainer},
     files::Files,
     load::Loader,
     save::{Saver, Session},
     storage::Storage,
     store::Store,
+    tiers::Tiers,
 };

@@ -10,15 +10,16 @@ use std::{
 };
 
 use trainyard_core::checkpoint::{
-    ATTEMPTS, AttemptId, COMMIT_FILE, CommitSeen, KeepWhy, LATEST, Lineage, OBJECTS, Policy,
-    REMOVED_FILE, ROOT_FILE, RemoveWhy, STEPS, StepFile, StepName, Uses, lineage, retain, suspects,
+    ATTEMPTS, AttemptId, COMMIT_FILE, Commit, CommitSeen, KeepWhy, LATEST, Lineage, OBJECTS,
+    Policy, REMOVED_FILE, ROOT_FILE, RemoveWhy, STEPS, StepFile, StepName, Uses, lineage, retain,
+    suspects,
 };
 
 use crate::{
     publish::{is_unfinished, unfinished, unfinished_base},
     storage::{Entry, Kind, Storage, within},
     store::{Store, StoreError},
-    verify::has_all_files,
+    verify::{has_all_files, has_own_files},
 };
 
 /// What a prune did, or would do.
@@ -88,6 +89,9 @@ pub(crate) fn prune_within(
         durable: durable(store, &history, policy, &suspects),
         suspects,
         pinned: bounds.pinned.clone(),
+        not_drained: (store.behind.as_ref())
+            .map(|behind| behind.not_drained(&history))
+            .unwrap_or_default(),
         ..Uses::default()
     };
     let retention = retain(&history, &view.folders, policy, &uses);
@@ -212,11 +216,16 @@ fn durable(
         return durable;
     }
     let enough = (policy.last as usize).max(2);
+    let has_files = |folder: &StepName, commit: &Commit| match &store.behind {
+        // The local tier of one of several nodes has the pieces of its own ranks.
+        Some(behind) if behind.options.several_nodes => has_own_files(store, folder, commit),
+        _ => has_all_files(store, folder, commit),
+    };
     for seen in history.commits.iter().rev() {
         let commit = &seen.commit.document;
         let is_good = commit.finite != Some(false) && !suspects.contains_key(&seen.folder);
         if is_good
-            && has_all_files(store, &seen.folder, commit)
+            && has_files(&seen.folder, commit)
             && store.storage.sync_folder(&seen.folder.path()).is_ok()
         {
             durable.insert(seen.folder.clone());

@@ -8,6 +8,7 @@ mod background;
 #[cfg(test)]
 mod cuts;
 mod error;
+mod exchange;
 mod parts;
 #[cfg(test)]
 mod tests;
@@ -186,6 +187,9 @@ impl Session {
         })?;
         let written = self.clock.elapsed();
         let (commit, is_mine) = self.with_room(step, bytes, || self.finish(&folder, deadline))?;
+        if let Some(behind) = &self.store.behind {
+            behind.board.wake();
+        }
         Ok((saved(commit, written), is_mine))
     }
 
@@ -197,16 +201,19 @@ impl Session {
         let Ok(Some(commit)) = self.store.read::<Commit>(&within(&path, COMMIT_FILE)) else {
             return Ok(None);
         };
-        let document = &commit.document;
-        let is_own = document.run == self.store.run()
-            && document.folder() == *folder
-            && document.id() == self.id
-            && document.world == self.world;
-        if !is_own {
+        if !self.is_own(folder, &commit.document) {
             return Ok(None);
         }
         self.store.sync_folder(&path)?;
         Ok(Some(reference(folder, commit.crc32c)))
+    }
+
+    /// Whether a commit is that of this very save.
+    fn is_own(&self, folder: &StepName, commit: &Commit) -> bool {
+        commit.run == self.store.run()
+            && commit.folder() == *folder
+            && commit.id() == self.id
+            && commit.world == self.world
     }
 
     /// The piece that this rank has published of this very save, with all its data; made durable.
@@ -276,6 +283,7 @@ impl Session {
         if progress.files.is_empty()
             && let Some(piece) = self.own_piece(folder)?
         {
+            self.send_piece(folder, &piece)?;
             return Ok(piece);
         }
         if state.objects.is_some() {
@@ -326,7 +334,10 @@ impl Session {
         let name = within(&path, &StepFile::Piece(self.rank).to_string());
         let piece = sealed(piece).map_err(StoreError::manifest(&name))?;
         match self.store.publish(&name, &piece.document)? {
-            Published::Done => Ok(piece),
+            Published::Done => {
+                self.send_piece(folder, &piece)?;
+                Ok(piece)
+            }
             Published::Other(_) => Err(SaveError::Taken(name)),
         }
     }
@@ -436,6 +447,9 @@ impl Session {
             if let Some(commit) = self.own_commit(folder)? {
                 return Ok((commit, false));
             }
+            if let Some(received) = self.receive_commit(folder)? {
+                return Ok(received);
+            }
             let now = self.clock.now();
             let waited = self.clock.elapsed().saturating_sub(start);
             let (mut missing, mut unreadable) = (Vec::new(), None);
@@ -444,7 +458,7 @@ impl Session {
                     if pieces.contains_key(&rank) {
                         continue;
                     }
-                    match self.store.piece(folder, rank) {
+                    match self.find_piece(folder, rank) {
                         Ok(Some(piece)) => drop(pieces.insert(rank, piece)),
                         Ok(None) => {}
                         Err(error) => {
@@ -484,6 +498,7 @@ impl Session {
         self.store.sync_folder(&path)?;
         self.store.check_fence(self.id)?;
         let commit = sealed(commit).map_err(StoreError::manifest(&name))?;
+        self.send_commit(folder, &commit.document)?;
         match self.store.publish(&name, &commit.document)? {
             Published::Done => Ok((reference(folder, commit.crc32c), true)),
             Published::Other(bytes) => {

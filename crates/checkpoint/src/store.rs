@@ -1,5 +1,7 @@
 //! A root with checkpoints: opened, and seen as the values that `trainyard_core::checkpoint` decides on.
 
+mod behind;
+
 use std::{
     io,
     sync::{Arc, Mutex, PoisonError},
@@ -11,6 +13,8 @@ use trainyard_core::checkpoint::{
     RecordSeen, Root, STEPS, Sealed, StepFile, StepName, VERSION, commits, decode, encode,
 };
 
+pub use self::behind::TierOptions;
+pub(crate) use self::behind::{Behind, Board, Known};
 use crate::{
     clock::Clock,
     publish::{Published, publish},
@@ -121,6 +125,8 @@ pub struct Store {
     pub(crate) clock: Arc<dyn Clock>,
     run: String,
     tokens: Mutex<Random>,
+    /// Where this is the local tier of a node: what is behind it.
+    pub(crate) behind: Option<Arc<Behind>>,
 }
 
 impl Store {
@@ -172,6 +178,7 @@ impl Store {
             clock,
             run: root.run,
             tokens: Mutex::new(random),
+            behind: None,
         })
     }
 
@@ -183,6 +190,7 @@ impl Store {
             clock,
             run: root.run,
             tokens: Mutex::new(Random::new(seed)),
+            behind: None,
         })
     }
 
@@ -210,6 +218,12 @@ impl Store {
     ) -> Result<Published, StoreError> {
         let bytes = encode(document).map_err(StoreError::manifest(name))?;
         publish(&*self.storage, &*self.clock, name, &bytes, self.token())
+            .map_err(StoreError::storage("publish", name))
+    }
+
+    /// Publishes bytes as they are.
+    pub(crate) fn publish_bytes(&self, name: &str, bytes: &[u8]) -> Result<Published, StoreError> {
+        publish(&*self.storage, &*self.clock, name, bytes, self.token())
             .map_err(StoreError::storage("publish", name))
     }
 

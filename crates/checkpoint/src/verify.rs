@@ -3,8 +3,8 @@
 use std::io;
 
 use trainyard_core::checkpoint::{
-    COMMIT_FILE, Commit, CommitPiece, Layout, LayoutRef, Piece, SHARED, Sealed, SharedRef,
-    StepFile, StepName,
+    COMMIT_FILE, Commit, CommitPiece, Layout, LayoutRef, Piece, PieceSeen, SHARED, Sealed,
+    SharedRef, StepFile, StepName,
 };
 
 use crate::{
@@ -116,6 +116,18 @@ pub(crate) fn has_all_files(store: &Store, folder: &StepName, commit: &Commit) -
     commit.pieces.iter().all(has_piece)
         && (commit.layouts.iter()).all(|layout| has_file(StepFile::Layout(layout.id), layout.bytes))
         && (commit.shared.iter()).all(|shared| has(&shared_name(shared), shared.bytes))
+}
+
+/// The same for a tier that has the pieces of some ranks only: each that is there must be whole, and one must be.
+pub(crate) fn has_own_files(store: &Store, folder: &StepName, commit: &Commit) -> bool {
+    let pieces = store.pieces_seen(folder, commit);
+    let is_whole = |piece: &PieceSeen| {
+        (commit.pieces.get(piece.rank as usize)).is_some_and(|line| {
+            let sizes = line.files.iter().map(|file| file.bytes);
+            line.crc32c == piece.crc32c && sizes.eq(piece.files.iter().copied())
+        })
+    };
+    !pieces.is_empty() && pieces.iter().all(is_whole)
 }
 
 fn shared_name(shared: &SharedRef) -> String {
@@ -243,9 +255,11 @@ fn surplus(store: &Store, folder: &StepName, commit: &Commit) -> Vec<String> {
             .pieces
             .get(rank as usize)
             .is_some_and(|piece| (file as usize) < piece.files.len()),
-        Ok(StepFile::Piece(rank) | StepFile::Objects(rank)) => rank < commit.world,
+        Ok(StepFile::Piece(rank) | StepFile::Objects(rank) | StepFile::LocalPiece(rank)) => {
+            rank < commit.world
+        }
         Ok(StepFile::Layout(id)) => commit.layouts.iter().any(|layout| layout.id == id),
-        Ok(StepFile::Commit) => true,
+        Ok(StepFile::Commit | StepFile::LocalCommit | StepFile::Drain) => true,
         Ok(StepFile::Removed) => false,
         Err(_) => name == trainyard_core::checkpoint::OBJECTS || is_unfinished(name),
     };

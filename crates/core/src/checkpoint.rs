@@ -5,7 +5,8 @@
 //! # Flow
 //! Each rank publishes a [`Piece`] once its data is durable; [`commit()`] makes one [`Commit`] of all of them. An attempt looks at the
 //! records and commits that are there ([`lineage()`], [`suspects`]), chooses ([`select()`]), publishes its [`Fence`]
-//! ([`Lineage::fence`]) and reads what [`reshard()`] says. After a commit, [`retain()`] says what goes. [`summary()`] is for people.
+//! ([`Lineage::fence`]) and reads what [`reshard()`] says. After a commit, [`retain()`] says what goes, and [`drain_next`] what is
+//! copied to a safer tier. [`summary()`] is for people.
 //!
 //! # Guarantees
 //! - A step exists only through its commit, and a commit follows from pieces of one save alone.
@@ -17,6 +18,7 @@ mod cadence;
 mod checks;
 mod codec;
 mod commit;
+mod drain;
 mod folder;
 mod image;
 mod index;
@@ -27,6 +29,7 @@ mod manifest;
 mod names;
 mod owner;
 mod partners;
+mod places;
 mod reshard;
 mod retain;
 mod sealed;
@@ -44,6 +47,9 @@ pub use cadence::{
 };
 pub use codec::{Document, ManifestError, Sealed, VERSION, decode, encode, sealed};
 pub use commit::{Conflict, Gathered, commit};
+pub use drain::{
+    DrainNext, DrainPolicy, HeldStep, TierHas, TimeLeft, drain_next, not_drained, restored_from,
+};
 pub use folder::{FolderSeen, FolderState, commits};
 pub use image::{BOXES_KEY, DATA_ALIGNMENT, header};
 pub use index::{Index, ReshardError, Tensor, TensorFile};
@@ -62,11 +68,12 @@ pub use manifest::{
     Other, Piece, PieceFile, Restored, Root, Seconds, SharedRef,
 };
 pub use names::{
-    ATTEMPTS, AttemptFile, AttemptId, COMMIT_FILE, LATEST, LayoutId, NameError, Nonce, OBJECTS,
-    REMOVED_FILE, ROOT_FILE, SHARED, STEPS, StepFile, StepName,
+    ATTEMPTS, AttemptFile, AttemptId, COMMIT_FILE, DRAIN_FILE, LATEST, LOCAL_COMMIT_FILE, LayoutId,
+    NameError, Nonce, OBJECTS, REMOVED_FILE, ROOT_FILE, SHARED, STEPS, StepFile, StepName,
 };
 pub use owner::owner;
 pub use partners::{PartnerNode, partners};
+pub use places::{Merged, OnTier, merge};
 pub use reshard::{Copy, Plan, Read, Stride, WantedRegion, reshard};
 pub use retain::{KeepWhy, Policy, RemoveWhy, Retention, Uses, retain, sweep_shared};
 pub use sealed::{Crc32c, SealError, open, seal};

@@ -13,6 +13,7 @@ mod error;
 mod restore;
 mod save;
 mod store;
+mod tiers;
 
 use pyo3::prelude::*;
 
@@ -26,5 +27,6 @@ mod _engine {
         restore::Checkpoint,
         save::{Save, Session},
         store::{Attempt, Store},
+        tiers::Drain,
     };
 }

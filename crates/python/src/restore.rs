@@ -1,6 +1,6 @@
 //! A step that is being restored.
 
-use std::{collections::BTreeMap, io, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, io, time::Duration};
 
 use pyo3::{
     buffer::PyBuffer,
@@ -9,8 +9,8 @@ use pyo3::{
 };
 use trainyard_checkpoint_engine::{
     clock::Clock,
+    load::TierStore,
     regions::{Opened, RegionsError},
-    store::Store,
 };
 use trainyard_core::checkpoint::{CommitRef, Region, WantedRegion};
 
@@ -32,12 +32,12 @@ pub(crate) struct Checkpoint(Opened);
 
 impl Checkpoint {
     pub(crate) fn open(
-        store: &Arc<Store>,
+        tiers: Vec<TierStore>,
         clock: &dyn Clock,
         reference: CommitRef,
         timeout: Duration,
     ) -> PyResult<Self> {
-        Opened::open(Arc::clone(store), clock, reference, timeout)
+        Opened::open_tiers(tiers, clock, reference, timeout)
             .map(Self)
             .map_err(|error| of_regions(&error))
     }
@@ -55,6 +55,11 @@ impl Checkpoint {
     #[getter]
     fn world(&self) -> u32 {
         self.0.commit().world
+    }
+
+    /// What was damaged on one tier and read from the next, since the last call.
+    fn notes(&self) -> Vec<String> {
+        self.0.notes()
     }
 
     /// Its tensors: type and shape by name.

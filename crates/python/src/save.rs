@@ -13,12 +13,13 @@ use crate::{
     arena::{Arena, Layout},
     error::{of_save, plain},
     store::{Store, seconds},
+    tiers,
 };
 
 /// One rank of one attempt.
 #[pyclass(frozen, module = "trainyard_checkpoint._engine")]
 #[derive(Debug)]
-pub(crate) struct Session(Saver);
+pub(crate) struct Session(pub(crate) Saver);
 
 #[pymethods]
 impl Session {
@@ -36,14 +37,19 @@ impl Session {
         if world == 0 || rank >= world {
             return Err(plain(format!("rank {rank} of {world} ranks")));
         }
+        // The local tier is passed on; what stays is decided on the shared one.
+        let (place, keep) = match &store.tiers {
+            Some(tiers) => (&tiers.local, tiers::LOCAL_KEEP),
+            None => (&store.store, Policy { last: keep, every }),
+        };
         Ok(Self(Saver::new(Saving {
-            store: Arc::clone(&store.store),
+            store: Arc::clone(place),
             clock: Arc::clone(&store.clock),
             id: AttemptId { attempt, restart },
             rank,
             world,
             limits: Limits::default(),
-            keep: Policy { last: keep, every },
+            keep,
         })))
     }
 

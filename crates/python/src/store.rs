@@ -12,14 +12,20 @@ use pyo3::prelude::*;
 use trainyard_checkpoint_engine::{
     begin::{self, Begun},
     clock::{Clock, SystemClock},
+    load::TierStore,
     open::{self, OpenError},
-    store, token,
+    store,
+    tiers::{TierBegun, TierOptions, Tiers},
+    token,
 };
-use trainyard_core::checkpoint::{AttemptId, Claimant, CommitRef, Policy, StepName, Wanted};
+use trainyard_core::checkpoint::{
+    AttemptId, Claimant, CommitRef, DrainPolicy, Policy, StepName, Tier, Wanted,
+};
 
 use crate::{
     error::{NotFound, of_begin, of_store, plain},
     restore::Checkpoint,
+    tiers::{self, Holds},
 };
 
 /// A bounded time that Python gives in seconds.
@@ -65,7 +71,7 @@ fn of_root(root: &Path, error: &store::StoreError) -> PyErr {
 /// An attempt that has its record.
 #[pyclass(frozen, module = "trainyard_checkpoint._engine")]
 #[derive(Debug)]
-pub(crate) struct Attempt(Begun);
+pub(crate) struct Attempt(Begun, Option<String>, Option<String>);
 
 #[pymethods]
 impl Attempt {
@@ -93,6 +99,30 @@ impl Attempt {
     fn passed(&self) -> Vec<String> {
         self.0.passed.iter().map(ToString::to_string).collect()
     }
+
+    /// Which tier it restores from and what the others have; None without a local tier and for a start at step 0.
+    #[getter]
+    fn source(&self) -> Option<&str> {
+        self.1.as_deref()
+    }
+
+    /// Why the local tier could not be looked at.
+    #[getter]
+    fn failure(&self) -> Option<&str> {
+        self.2.as_deref()
+    }
+}
+
+impl From<Begun> for Attempt {
+    fn from(begun: Begun) -> Self {
+        Self(begun, None, None)
+    }
+}
+
+impl From<TierBegun> for Attempt {
+    fn from(found: TierBegun) -> Self {
+        Self(found.begun, found.from, found.failure)
+    }
 }
 
 /// A root of one run.
@@ -101,26 +131,64 @@ impl Attempt {
 pub(crate) struct Store {
     pub(crate) store: Arc<store::Store>,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) tiers: Option<Tiers>,
+}
+
+impl Store {
+    /// Where steps are read from, the nearest first.
+    fn sources(&self) -> Vec<TierStore> {
+        match &self.tiers {
+            Some(tiers) => tiers.stores(),
+            None => vec![TierStore {
+                tier: Tier::Shared,
+                place: "store".to_owned(),
+                store: Arc::clone(&self.store),
+            }],
+        }
+    }
+
+    pub(crate) fn tiers(&self) -> PyResult<&Tiers> {
+        let tiers = self.tiers.as_ref();
+        tiers.ok_or_else(|| plain("the store has no local tier"))
+    }
 }
 
 #[pymethods]
 impl Store {
-    /// Opens a root for saving; creates what is missing and tries what its volume can do.
+    /// Opens a root for saving; creates what is missing and tries what its volume can do. With `local`, saves commit in that folder of the
+    /// node first.
     #[new]
+    #[pyo3(signature = (root, local=None, several_nodes=false, drain_every=None))]
     #[expect(
         clippy::needless_pass_by_value,
         reason = "arguments come from Python as values"
     )]
-    fn new(py: Python<'_>, root: PathBuf) -> PyResult<Self> {
+    fn new(
+        py: Python<'_>,
+        root: PathBuf,
+        local: Option<PathBuf>,
+        several_nodes: bool,
+        drain_every: Option<u64>,
+    ) -> PyResult<Self> {
         py.detach(|| {
             let storage = open::for_saving(&root).map_err(|refused: OpenError| plain(refused))?;
             let clock = SystemClock::start();
             let seed = token::seed().map_err(plain)?;
             let store = store::Store::create(storage, Arc::clone(&clock), None, seed)
                 .map_err(|error| of_root(&root, &error))?;
+            let store = Arc::new(store);
+            let options = TierOptions {
+                drain: DrainPolicy { every: drain_every },
+                several_nodes,
+            };
+            let tiers = match local {
+                Some(folder) => Some(tiers::open(&store, &clock, &folder, options)?),
+                None => None,
+            };
             Ok(Self {
-                store: Arc::new(store),
+                store,
                 clock,
+                tiers,
             })
         })
     }
@@ -140,14 +208,15 @@ impl Store {
                 .map_err(|error| of_root(&root, &error))?;
             Ok(Self {
                 store: Arc::new(store),
+                tiers: None,
                 clock,
             })
         })
     }
 
     /// Begins an attempt as its rank 0; `unreadable` has folders that could not be read, with the reason. On a full disk, what `keep`
-    /// and `every` allow is removed.
-    #[pyo3(signature = (attempt, job, holder, world, unreadable, keep, every))]
+    /// and `every` allow is removed. `nodes` has what the local tiers of other nodes hold, by a name of the node.
+    #[pyo3(signature = (attempt, job, holder, world, unreadable, keep, every, nodes=None))]
     #[expect(clippy::too_many_arguments, reason = "Python names each of them")]
     fn begin(
         &self,
@@ -159,6 +228,7 @@ impl Store {
         unreadable: BTreeMap<String, String>,
         keep: u32,
         every: Option<u64>,
+        nodes: Option<BTreeMap<String, Holds>>,
     ) -> PyResult<Attempt> {
         let mut passed_over = BTreeMap::new();
         for (folder, why) in unreadable {
@@ -175,9 +245,15 @@ impl Store {
             job,
             holder: holder.to_owned(),
         };
-        py.detach(|| begin::begin(&self.store, &claimant, &wanted, &passed_over, &keep))
-            .map(Attempt)
-            .map_err(|error| of_begin(&error))
+        let nodes = tiers::of_nodes(nodes.unwrap_or_default())?;
+        py.detach(|| match &self.tiers {
+            Some(tiers) => tiers
+                .begin(&claimant, &wanted, &passed_over, &keep, &nodes)
+                .map(Attempt::from),
+            None => begin::begin(&self.store, &claimant, &wanted, &passed_over, &keep)
+                .map(Attempt::from),
+        })
+        .map_err(|error| of_begin(&error))
     }
 
     /// Folder and checksum of the newest step that can be restored, or of the one with this number. Nobody is fenced by it.
@@ -225,7 +301,7 @@ impl Store {
             holder: launch.to_owned(),
         };
         py.detach(|| begin::join(&self.store, &*self.clock, &claimant, timeout))
-            .map(Attempt)
+            .map(Attempt::from)
             .map_err(|error| of_begin(&error))
     }
 
@@ -242,7 +318,28 @@ impl Store {
             crc32c: crc32c.parse().map_err(plain)?,
         };
         let timeout = seconds(timeout)?;
-        py.detach(|| Checkpoint::open(&self.store, &*self.clock, reference, timeout))
+        py.detach(|| Checkpoint::open(self.sources(), &*self.clock, reference, timeout))
+    }
+
+    /// Copies the record of the attempt to the local tier, as a rank that did not take it.
+    fn adopt(&self, py: Python<'_>, attempt: u32, restart: u32) -> PyResult<()> {
+        let tiers = self.tiers()?;
+        py.detach(|| tiers.adopt(AttemptId { attempt, restart }))
+            .map_err(|error| of_store(&error))
+    }
+
+    /// What the local tier of this node holds.
+    fn holds(&self, py: Python<'_>) -> PyResult<Holds> {
+        let tiers = self.tiers()?;
+        let holds = py.detach(|| tiers.holds());
+        Ok(tiers::to_python(holds.map_err(|error| of_store(&error))?))
+    }
+
+    /// Whether the shared tier has the commit of a step.
+    fn is_shared(&self, py: Python<'_>, folder: &str) -> PyResult<bool> {
+        let (tiers, folder) = (self.tiers()?, step_name(folder)?);
+        py.detach(|| tiers.is_shared(&folder))
+            .map_err(|error| of_store(&error))
     }
 
     /// Records that every rank of the attempt has restored the step.

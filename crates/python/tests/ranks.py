@@ -101,6 +101,22 @@ elif what == "per-rank":
     if step is None:
         checkpointer.save(1, weight=torch.ones(1), sampler=sampler, wait=True)
     report(step=step, position=sampler["position"], order=sampler["order"].tolist())
+elif what in ("node-save", "node-lost", "node-load"):
+    # Each rank is a node with a disk of its own.
+    os.environ.update(LOCAL_RANK="0", LOCAL_WORLD_SIZE="1")
+    checkpointer = Checkpointer(root, local=f"{arguments[0]}-{rank}", drain_every=1000 if what == "node-lost" else None)
+    sampler = {"step": 0, "rank": rank}
+    start = checkpointer.restore(sampler=sampler, weight=torch.zeros(5000))
+    for step in map(int, arguments[1:]):
+        save = checkpointer.save(step, sampler={"step": step, "rank": rank}, weight=torch.full((5000,), float(step)), wait=True)
+        assert save.committed(), save.failed
+    if what != "node-lost":
+        checkpointer.close()
+    report(start=start, sampler=sampler, source=checkpointer.restored_from)
+    if what == "node-lost":
+        # All end at once, and nothing is copied at the end.
+        dist.barrier()
+        os._exit(0)
 elif what == "one-fails":
     # Rank 1 cannot write its part; rank 0 must not wait for it until the deadline, and the next save must succeed.
     import warnings

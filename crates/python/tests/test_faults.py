@@ -116,7 +116,7 @@ class Faults(Case):
     def test_interrupted_snapshot_ends_the_save(self) -> None:
         checkpointer = Checkpointer(self.root)
         for place, error in enumerate((RuntimeError("CUDA error"), KeyboardInterrupt()), start=1):
-            with unittest.mock.patch.object(checkpointer, "_memory_for", side_effect=error), self.assertRaises(type(error)):
+            with unittest.mock.patch.object(checkpointer._snapshots, "memory_for", side_effect=error), self.assertRaises(type(error)):
                 checkpointer.save(place, x=torch.ones(2))
             self.assertTrue(checkpointer._last.done)
         self.assertTrue(checkpointer.save(3, x=torch.ones(2)).committed(60))

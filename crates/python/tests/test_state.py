@@ -165,7 +165,9 @@ class State(Case):
 
     def test_arguments(self) -> None:
         cases = [
-            ({"local": "/tmp"}, "`local` is not supported yet"),
+            ({"drain_every": 10}, "and `local` is not given"),
+            ({"local": "s3://bucket/run"}, "`local` must be a folder of the node"),
+            ({"local": "/nowhere", "bandwidth": 0}, "`bandwidth` must be a number of 1 or more"),
             ({"rank": 1}, "`rank` and `world` go together"),
         ]
         for arguments, want in cases:

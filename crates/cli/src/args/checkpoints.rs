@@ -20,6 +20,7 @@ use super::Format;
     after_long_help = "\
 Examples:
   trainyard checkpoints ls /checkpoints/run1
+  trainyard checkpoints ls /checkpoints/run1 --local /nvme/run1
   trainyard checkpoints show /checkpoints/run1 12500
   trainyard checkpoints verify /checkpoints/run1 --deep
   trainyard checkpoints prune /checkpoints/run1 --keep 3 --dry-run
@@ -46,12 +47,15 @@ pub(crate) enum CheckpointsCommand {
 /// List the steps, oldest first
 ///
 /// States: `complete`, `partial` (not committed), `fenced` (committed, but not part of the history of the newest attempt), `suspect`
-/// (must not be restored) and `removed` (removal has begun).
+/// (must not be restored) and `removed` (removal has begun). With `--local`, lists the steps of all tiers and which tier has what.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct CheckpointsLs {
     /// Folder of the checkpoints, or `s3://bucket/prefix`
     #[arg(value_name = "ROOT")]
     pub(crate) root: PathBuf,
+    /// Local tier in front of ROOT (`local=` of the Checkpointer); repeat it for the tiers of several nodes
+    #[arg(long, value_name = "DIR")]
+    pub(crate) local: Vec<PathBuf>,
     /// Output format
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub(crate) format: Format,
@@ -66,6 +70,9 @@ pub(crate) struct CheckpointsShow {
     /// Number of the step, or name of its folder
     #[arg(value_name = "STEP")]
     pub(crate) step: String,
+    /// Local tier in front of ROOT (`local=` of the Checkpointer); repeat it for the tiers of several nodes
+    #[arg(long, value_name = "DIR")]
+    pub(crate) local: Vec<PathBuf>,
     /// Show where the parts of this tensor are
     #[arg(long, value_name = "NAME")]
     pub(crate) tensor: Option<String>,

@@ -2,27 +2,21 @@
 
 mod convert;
 mod diff;
+mod opened;
 mod show;
 mod work;
 
-use std::{collections::BTreeMap, path::Path};
+use std::path::Path;
 
 use anyhow::Context as _;
-use jiff::Timestamp;
 use serde_json::{Value, json};
 use trainyard_checkpoint_engine::{
-    Store,
-    clock::SystemClock,
-    open::{self, OpenError},
-    remove,
-    store::View,
-    token,
+    open, remove,
     verify::{Verified, verify_present},
 };
-use trainyard_core::checkpoint::{
-    CommitSeen, FolderSeen, Policy, StepLine, StepName, StepState, Summary, summary,
-};
+use trainyard_core::checkpoint::{Policy, StepLine, StepState};
 
+use self::opened::{Opened, look, open_store};
 use crate::{
     args::{
         Checkpoints, CheckpointsCommand, CheckpointsLs, CheckpointsPrune, CheckpointsVerify, Format,
@@ -45,27 +39,6 @@ pub(super) fn run(args: &Checkpoints, printer: &mut Printer) -> Result<Exit, Fai
     }
 }
 
-/// A folder of checkpoints as it is now.
-struct Opened {
-    store: Store,
-    view: View,
-    /// The places of the folders in the view, by name.
-    places: BTreeMap<String, usize>,
-    summary: Summary,
-}
-
-fn open_store(root: &Path) -> Result<Store, Failure> {
-    let shown = root.display();
-    let cannot = || format!("cannot open the checkpoints in `{shown}`");
-    let storage = match open::existing(root) {
-        Err(OpenError::Existing(error)) => Err(error).with_context(cannot)?,
-        opened => opened.with_context(cannot)?,
-    };
-    let seed = token::seed().context("cannot read random bytes")?;
-    let store = Store::existing(storage, SystemClock::start(), seed).with_context(cannot)?;
-    Ok(store)
-}
-
 /// Fails for the address of a bucket, which `diff` and `convert` do not read.
 fn refuse_address(command: &str, place: &Path) -> Result<(), Failure> {
     match open::scheme(place) {
@@ -78,53 +51,16 @@ fn refuse_address(command: &str, place: &Path) -> Result<(), Failure> {
     }
 }
 
-fn look(root: &Path) -> Result<Opened, Failure> {
-    let store = open_store(root)?;
-    let view = store
-        .whole_view()
-        .with_context(|| format!("cannot read the checkpoints in `{}`", root.display()))?;
-    let now = Timestamp::now().as_second();
-    let none = BTreeMap::new();
-    let mut summary = summary(store.run(), &view.records, &view.folders, &none, Some(now));
-    let foreign = view.foreign.iter();
-    summary
-        .notes
-        .extend(foreign.map(|name| format!("`{name}` is not part of a checkpoint")));
-    let places = (view.folders.iter().enumerate())
-        .map(|(place, folder)| (folder.folder.clone(), place))
-        .collect();
-    Ok(Opened {
-        store,
-        view,
-        places,
-        summary,
-    })
-}
-
-impl Opened {
-    /// The step that a number or a folder name means. Of several folders of one step the newest complete one is meant.
-    fn find(&self, text: &str) -> Result<&StepLine, Failure> {
-        let number = text.parse::<u64>().ok();
-        let is_meant =
-            |line: &&StepLine| Some(line.name.step) == number || line.name.to_string() == text;
-        let lines: Vec<&StepLine> = self.summary.steps.iter().filter(is_meant).collect();
-        let complete = lines
-            .iter()
-            .rev()
-            .find(|line| line.state == StepState::Complete);
-        complete.or(lines.last()).copied().ok_or_else(|| {
-            Failure::new(format!("no checkpoint of step `{text}`"))
-                .hint("list the steps with `trainyard checkpoints ls ROOT`")
+fn line_json(opened: &Opened, line: &StepLine) -> Value {
+    let tiers = opened.tiers(&line.name).iter().map(|on| {
+        json!({
+            "tier": on.tier.name(),
+            "root": opened.root_of(on),
+            "committed": on.is_committed,
+            "pieces": on.pieces,
+            "bytes": on.bytes,
         })
-    }
-
-    fn commit(&self, name: &StepName) -> Option<CommitSeen> {
-        let place = self.places.get(&name.to_string())?;
-        self.view.folders.get(*place).and_then(FolderSeen::commit)
-    }
-}
-
-fn line_json(line: &StepLine) -> Value {
+    });
     json!({
         "step": line.name.step,
         "attempt": line.name.attempt,
@@ -135,11 +71,15 @@ fn line_json(line: &StepLine) -> Value {
         "world": line.world,
         "bytes": line.bytes,
         "ageSeconds": line.age,
+        "tiers": tiers.collect::<Vec<_>>(),
     })
 }
 
+/// Where the tiers are in the table.
+const TIERS_COLUMN: usize = 6;
+
 fn ls(args: &CheckpointsLs, printer: &mut Printer) -> Result<Exit, Failure> {
-    let opened = look(&args.root)?;
+    let opened = look(&args.root, &args.local)?;
     let summary = &opened.summary;
     if args.format == Format::Json {
         printer.json(&json!({
@@ -148,7 +88,7 @@ fn ls(args: &CheckpointsLs, printer: &mut Printer) -> Result<Exit, Failure> {
             "attempt": summary.attempt.map(|id| id.attempt),
             "restart": summary.attempt.map(|id| id.restart),
             "newest": summary.newest().map(|line| line.name.to_string()),
-            "steps": summary.steps.iter().map(line_json).collect::<Vec<_>>(),
+            "steps": summary.steps.iter().map(|line| line_json(&opened, line)).collect::<Vec<_>>(),
             "notes": summary.notes,
         }))?;
         return Ok(Exit::Done);
@@ -157,7 +97,7 @@ fn ls(args: &CheckpointsLs, printer: &mut Printer) -> Result<Exit, Failure> {
         printer.summary("no checkpoints");
     } else {
         let header = [
-            "STEP", "ATTEMPT", "STATE", "AGE", "BYTES", "RANKS", "REASON",
+            "STEP", "ATTEMPT", "STATE", "AGE", "BYTES", "RANKS", "TIERS", "REASON",
         ];
         let mut rows = vec![header.map(str::to_owned).to_vec()];
         rows.extend(summary.steps.iter().map(|line| {
@@ -169,9 +109,16 @@ fn ls(args: &CheckpointsLs, printer: &mut Printer) -> Result<Exit, Failure> {
                 age(line),
                 words::grouped(line.bytes),
                 world.unwrap_or_else(|| "-".into()),
+                opened.tiers_named(&line.name),
                 line.why.clone().unwrap_or_default(),
             ]
         }));
+        if args.local.is_empty() {
+            // With one tier the column says nothing.
+            for row in &mut rows {
+                row.remove(TIERS_COLUMN);
+            }
+        }
         printer.data(columns(&rows).as_bytes())?;
     }
     for note in &summary.notes {
@@ -213,7 +160,7 @@ fn verified_json(line: &StepLine, verified: &Verified) -> Value {
 }
 
 fn run_verify(args: &CheckpointsVerify, printer: &mut Printer) -> Result<Exit, Failure> {
-    let opened = look(&args.root)?;
+    let opened = look(&args.root, &[])?;
     let lines: Vec<&StepLine> = match &args.step {
         Some(step) => vec![opened.find(step)?],
         None => opened.summary.steps.iter().collect(),

@@ -460,3 +460,113 @@ fn force_deletes_no_other_files() {
     }
     assert!(config.exists() && store.folder(10).join("COMMIT.json").exists());
 }
+
+fn copy_folder(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let to = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy_folder(&entry.path(), &to);
+        } else {
+            fs::copy(entry.path(), to).unwrap();
+        }
+    }
+}
+
+#[test]
+fn tiers_are_listed_together() {
+    let store = Fixture::new(&[10, 20, 30]);
+    let local = store.call.folder().join("local");
+    copy_folder(&store.call.folder().join("root"), &local);
+    fs::remove_dir_all(store.folder(30)).unwrap();
+    fs::remove_dir_all(local.join(store.session.folder(10).path())).unwrap();
+
+    let tiers = |listed: &Value| -> Vec<(u64, String, Vec<String>)> {
+        let steps = listed["steps"].as_array().unwrap().iter();
+        let names = |line: &Value| {
+            let tiers = line["tiers"].as_array().unwrap().iter();
+            let name = |on: &Value| format!("{}:{}", on["tier"].as_str().unwrap(), on["pieces"]);
+            tiers.map(name).collect()
+        };
+        let state = |line: &Value| line["state"].as_str().unwrap().to_owned();
+        steps
+            .map(|line| (line["step"].as_u64().unwrap(), state(line), names(line)))
+            .collect()
+    };
+    let complete = |step: u64, tiers: &[&str]| {
+        let tiers = tiers.iter().map(|&tier| tier.to_owned()).collect();
+        (step, "complete".to_owned(), tiers)
+    };
+    let both = ["ls", "root", "--local", "local"];
+    let listed = store.json(&both, 0);
+    assert_eq!(
+        tiers(&listed),
+        [
+            complete(10, &["shared:1"]),
+            complete(20, &["local:1", "shared:1"]),
+            complete(30, &["local:1"]),
+        ]
+    );
+    assert_eq!(listed["newest"], store.session.folder(30).to_string());
+    assert_eq!(listed["steps"][2]["tiers"][0]["root"], "local");
+    let alone = store.json(&["ls", "root"], 0);
+    assert_eq!(
+        tiers(&alone),
+        [complete(10, &["shared:1"]), complete(20, &["shared:1"])]
+    );
+    assert!(!store.run(&["ls", "root"]).stdout.contains("TIERS"));
+
+    // A damaged copy does not make the step suspect: the other tier has it.
+    let data = local.join(store.session.folder(20).path());
+    fs::write(data.join("00000.safetensors"), b"cut").unwrap();
+    let text = store.run(&both).stdout;
+    let line = |step: &str| text.lines().find(|line| line.starts_with(step)).unwrap();
+    assert!(line("STEP").contains("TIERS"), "{text}");
+    assert!(line("20").contains("complete"), "{text}");
+    assert!(
+        line("20").contains("local (0 of 1 pieces), shared"),
+        "{text}"
+    );
+
+    let shown = store.json(&["show", "root", "30", "--local", "local"], 0);
+    assert_eq!(shown["tiers"][0]["tier"], "local");
+    assert_eq!(shown["tensors"][1]["name"], "w");
+    let text = store
+        .run(&["show", "root", "30", "--local", "local"])
+        .stdout;
+    assert!(text.contains("  tiers    local\n"), "{text}");
+    assert_eq!(store.run(&["show", "root", "30"]).code, Some(2));
+}
+
+#[test]
+fn piece_of_a_node_that_is_not_given() {
+    let store = Fixture::new(&[10]);
+    let local = store.call.folder().join("local");
+    copy_folder(&store.call.folder().join("root"), &local);
+    let (folder, step) = (store.folder(10), store.session.folder(10).path());
+    // The local tier has the commit of all and, as another node saved it, no piece; the root shows that local tiers have the step.
+    fs::remove_file(local.join(&step).join("00000.piece.json")).unwrap();
+    fs::remove_file(folder.join("00000.piece.json")).unwrap();
+    fs::rename(folder.join("COMMIT.json"), folder.join("LOCAL.json")).unwrap();
+    let line = store.json(&["ls", "root"], 0)["steps"][0].clone();
+    assert_eq!(line["state"], "partial");
+    assert_eq!(line["why"], "not copied from the local tiers yet");
+    let line = store.json(&["ls", "root", "--local", "local"], 0)["steps"][0].clone();
+    assert_eq!(line["state"], "partial");
+    let why = line["why"].as_str().unwrap();
+    assert!(why.starts_with("these tiers have 0 of 1 pieces"), "{why}");
+}
+
+#[test]
+fn local_tier_of_another_run() {
+    let store = Fixture::new(&[10]);
+    let files = Files::open(&store.call.folder().join("other")).unwrap();
+    Store::create(Arc::new(files), SystemClock::start(), Some("run-2"), 1).unwrap();
+    let refused = store.run(&["ls", "root", "--local", "other"]);
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    assert!(
+        refused.stderr.contains("it has run `run-2`, not `run-1`"),
+        "{refused:?}"
+    );
+}

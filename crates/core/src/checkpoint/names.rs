@@ -22,6 +22,10 @@ pub const OBJECTS: &str = "objects";
 pub const COMMIT_FILE: &str = "COMMIT.json";
 /// In a step folder: what `COMMIT.json` is renamed to before the data is removed.
 pub const REMOVED_FILE: &str = "REMOVED.json";
+/// On the shared tier: the commit of a step that local tiers have, byte for byte.
+pub const LOCAL_COMMIT_FILE: &str = "LOCAL.json";
+/// On the shared tier: the commit of a step that is being copied to it, byte for byte.
+pub const DRAIN_FILE: &str = "DRAIN.json";
 /// The newest folder, for people and scripts. Readers open that folder as well, because a listing may not have it yet; what counts is the
 /// commit in it.
 pub const LATEST: &str = "latest";
@@ -191,13 +195,20 @@ impl AttemptId {
         format!("{:010}.{:04}.restored.json", self.attempt, self.restart)
     }
 
-    /// The attempt whose record or restored file has this name.
+    /// The name of the file in [`ATTEMPTS`] that says that nothing more is copied from its local tiers.
+    pub fn drained_file(self) -> String {
+        format!("{:010}.{:04}.drained", self.attempt, self.restart)
+    }
+
+    /// The attempt that a file of [`ATTEMPTS`] belongs to, by its name.
     pub fn from_file(file: &str) -> Result<(Self, AttemptFile), NameError> {
         let parse = || {
-            let stem = file.strip_suffix(".json")?;
-            let (stem, kind) = match stem.strip_suffix(".restored") {
-                Some(stem) => (stem, AttemptFile::Restored),
-                None => (stem, AttemptFile::Record),
+            let (stem, kind) = if let Some(stem) = file.strip_suffix(".restored.json") {
+                (stem, AttemptFile::Restored)
+            } else if let Some(stem) = file.strip_suffix(".drained") {
+                (stem, AttemptFile::Drained)
+            } else {
+                (file.strip_suffix(".json")?, AttemptFile::Record)
             };
             let (attempt, restart) = stem.split_once('.')?;
             let id = Self {
@@ -207,6 +218,7 @@ impl AttemptId {
             let written = match kind {
                 AttemptFile::Record => id.record_file(),
                 AttemptFile::Restored => id.restored_file(),
+                AttemptFile::Drained => id.drained_file(),
             };
             (written == file).then_some((id, kind))
         };
@@ -220,13 +232,15 @@ impl fmt::Display for AttemptId {
     }
 }
 
-/// The two kinds of files in [`ATTEMPTS`].
+/// The kinds of files in [`ATTEMPTS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttemptFile {
     /// The fence.
     Record,
     /// Written once every rank has restored.
     Restored,
+    /// Written by rank 0 when it copies nothing more from local tiers: other ranks need not wait for it. One line of text.
+    Drained,
 }
 
 /// A file of a step folder, by its name relative to that folder.
@@ -249,6 +263,12 @@ pub enum StepFile {
     Commit,
     /// `REMOVED.json`.
     Removed,
+    /// `00003.local.json`: the piece of a rank that the local tier of its node has.
+    LocalPiece(u32),
+    /// `LOCAL.json`: the commit of a step that local tiers have.
+    LocalCommit,
+    /// `DRAIN.json`: the commit of a step that is being copied to this tier.
+    Drain,
 }
 
 impl fmt::Display for StepFile {
@@ -261,6 +281,9 @@ impl fmt::Display for StepFile {
             Self::Layout(id) => write!(out, "layout-{id}.json"),
             Self::Commit => out.write_str(COMMIT_FILE),
             Self::Removed => out.write_str(REMOVED_FILE),
+            Self::LocalPiece(rank) => write!(out, "{rank:05}.local.json"),
+            Self::LocalCommit => out.write_str(LOCAL_COMMIT_FILE),
+            Self::Drain => out.write_str(DRAIN_FILE),
         }
     }
 }
@@ -275,6 +298,15 @@ impl FromStr for StepFile {
             }
             if text == REMOVED_FILE {
                 return Some(Self::Removed);
+            }
+            if text == LOCAL_COMMIT_FILE {
+                return Some(Self::LocalCommit);
+            }
+            if text == DRAIN_FILE {
+                return Some(Self::Drain);
+            }
+            if let Some(rest) = text.strip_suffix(".local.json") {
+                return Some(Self::LocalPiece(number(rest)?));
             }
             if let Some(rest) = text.strip_prefix("layout-") {
                 return Some(Self::Layout(rest.strip_suffix(".json")?.parse().ok()?));

@@ -1,12 +1,14 @@
 //! Stores made up for the tests of each decision.
 
 mod commits;
+mod drains;
 mod figures;
 mod files;
 mod headers;
 mod histories;
 mod large;
 mod looks;
+mod places;
 mod placing;
 mod retention;
 mod selection;

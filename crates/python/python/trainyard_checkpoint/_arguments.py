@@ -35,12 +35,29 @@ def root(value: Any) -> str:
     return text
 
 
+def local(value: Any) -> str:
+    """The folder of the node as text."""
+    try:
+        text = os.fspath(value)
+    except TypeError:
+        text = None
+    if not isinstance(text, str) or not text or "://" in text:
+        raise CheckpointError(f"`local` must be the path of a folder of the node, found `{_shown(value)}`")
+    return text
+
+
 def number(name: str, value: Any, least: int) -> None:
     most = _MOST.get(name, _INT64)
     if type(value) is not int or value < least:
         raise CheckpointError(f"`{name}` must be a number of {least} or more, found `{_shown(value)}`")
     if value > most:
         raise CheckpointError(f"`{name}` must be {most} or less, found `{_shown(value)}`")
+
+
+def optional(least: int, **numbers: Any) -> None:
+    for name, value in numbers.items():
+        if value is not None:
+            number(name, value, least)
 
 
 def seconds(name: str, value: Any) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import signal
 import sys
 import threading
 import time
@@ -12,12 +11,14 @@ import warnings
 import weakref
 from typing import Any, Self
 
-from . import _about, _arguments, _engine, _leaf, _memory, _rng, _torch
-from ._collect import Collector
+from . import _about, _arguments, _engine, _memory, _rng, _sigterm, _torch
+from ._collect import Collector, disagreement
 from ._engine import CheckpointError, Damaged, Fenced
 from ._leaf import Leaf
 from ._restore import Restored, Restorer
 from ._save import Save
+from ._snapshot import Snapshots, device_of
+from ._tiers import Tiers
 from ._world import World
 
 #: How long another rank's record or commit may take to be seen through a network file system.
@@ -46,6 +47,10 @@ class Checkpointer:
     group of the ranks; without it the default one, then `RANK` and `WORLD_SIZE`. per_rank: names whose state is that of one rank.
     data: `"restart-epoch"` leaves these as they are when the number of ranks has changed. sigterm: whether SIGTERM makes the next
     `step` save at once and end the process.
+
+    local: a folder of the node, such as a fast disk: saves commit there, and are copied to `root` in the background. drain_every: only steps
+    that this divides are copied, and the newest at the end. bandwidth: bytes per second that the copy may take. grace: seconds from SIGTERM
+    to SIGKILL; after the local save, the copy gets what is left of it.
     """
 
     def __init__(
@@ -53,6 +58,9 @@ class Checkpointer:
         root: str | os.PathLike[str],
         *,
         local: str | os.PathLike[str] | None = None,
+        drain_every: int | None = None,
+        bandwidth: int | None = None,
+        grace: float = 30.0,
         keep: int = 3,
         keep_every: int | None = None,
         every: int | None = None,
@@ -69,24 +77,24 @@ class Checkpointer:
         sigterm: bool = True,
     ) -> None:
         text = _arguments.root(root)
-        if local is not None:
-            raise CheckpointError("`local` is not supported yet; give a folder that all ranks see as `root`")
+        if local is None and (drain_every is not None or bandwidth is not None):
+            raise CheckpointError("`drain_every` and `bandwidth` are about the copy from `local` to `root`, and `local` is not given")
         _arguments.one_of("on_error", on_error, ("warn", "raise"))
         _arguments.one_of("data", data, ("exact", "restart-epoch"))
         for name, number in (("keep", keep), ("max_failures", max_failures)):
             _arguments.number(name, number, 1)
-        for name, number in (("every", every), ("keep_every", keep_every)):
-            if number is not None:
-                _arguments.number(name, number, 1)
-        for name, number in (("rank", rank), ("world", world), ("attempt", attempt)):
-            if number is not None:
-                _arguments.number(name, number, 0)
+        _arguments.optional(1, every=every, keep_every=keep_every, drain_every=drain_every, bandwidth=bandwidth)
+        _arguments.optional(0, rank=rank, world=world, attempt=attempt)
         for name, choice in (("rng", rng), ("sigterm", sigterm)):
             _arguments.one_of(name, choice, (True, False))
-        _arguments.seconds("deadline", deadline)
+        for name, time_given in (("deadline", deadline), ("grace", grace)):
+            _arguments.seconds(name, time_given)
         if (rank is None) != (world is None):
             raise CheckpointError("`rank` and `world` go together")
         self.root = text
+        self._tiers = None if local is None else Tiers(_arguments.local(local), drain_every, bandwidth)
+        #: Which tier the restored step came from and what the other one has, with a local tier.
+        self.restored_from: str | None = None
         self._keep, self._keep_every, self._every = keep, keep_every, every
         self._on_error, self._max_failures, self._deadline = on_error, max_failures, deadline
         self._given = (rank, world, group, attempt)
@@ -103,22 +111,17 @@ class Checkpointer:
         self._begun: tuple[int, int] | None = None
         self._resumes_from: tuple[str, str] | None = None
         self._collector: Collector | None = None
-        self._memory: _memory.Memory | None = None
-        self._preparation: _memory.Preparation | None = None
+        self._snapshots = Snapshots()
         self._last: Save | None = None
         self._has_warned_of_removal = False
         self._failed_step = -1
         self._failures = 0
-        self._pending: list[Any] = []
-        self._streams: dict[Any, Any] = {}
         self._hooks: list[Any] = []
         self._hooked: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._is_terminating = False
-        # Whether the save that SIGTERM asked for was made, and the program decides how it ends.
-        self._is_heeded = False
-        self._old_handler: Any = None
+        self._sigterm = _sigterm.Sigterm(grace)
         self._is_prepared = False
         self._about: dict[str, Any] | None = None
+        self._nodes: dict[str, Any] = {}
         self._is_closed = False
 
     # Methods of the training loop.
@@ -159,6 +162,8 @@ class Checkpointer:
             unreadable[reference[0]] = why
             warnings.warn(CheckpointWarning(f"step {int(reference[0].split('-')[0])} cannot be restored, trying the step before: {why}"), stacklevel=2)
         self._is_restored(world, store, reference)
+        if self._tiers is not None:
+            self._tiers.start()
         self._hook(state)
         self.prepare(**state)
         return step
@@ -169,7 +174,7 @@ class Checkpointer:
         world, _ = self._open()
         self._reap()
         is_due = self._every is not None and step % self._every == 0
-        is_urgent = self._must_end() and not world.has_group
+        is_urgent = self._sigterm.must_end and not world.has_group
         try:
             earlier = None if is_due else world.earlier()
         except RuntimeError as error:
@@ -201,9 +206,7 @@ class Checkpointer:
 
     def before_update(self) -> None:
         """Lets devices wait until a snapshot has copied what is about to change. The host does not wait."""
-        pending, self._pending = self._pending, []
-        for module, device, event in pending:
-            module.current_stream(device).wait_event(event)
+        self._snapshots.before_update()
 
     def prepare(self, **state: Any) -> None:
         """Reserves memory for a state of this size in the background, so that the first save is as fast as the next."""
@@ -213,20 +216,18 @@ class Checkpointer:
         assert self._collector is not None
         self._is_prepared = True
         _, leaves = self._collector.collect(state)
-        layout, _ = _memory.layout_of(_memory.packed(leaves), self._memory)
-        if leaves and self._preparation is None and (self._memory is None or self._memory.capacity < layout.size):
-            self._preparation = _memory.Preparation(layout.size, _device(leaves))
+        self._snapshots.prepare(leaves)
 
     def close(self, timeout: float | None = None) -> bool:
         """Waits for the save in flight, at most for `timeout` seconds. Returns whether nothing is in flight."""
         if timeout is not None:
             _arguments.seconds("timeout", timeout)
-        handler = self._old_handler
-        is_late = self._must_end() and not self._is_closed
+        handler = self._sigterm.handler
+        is_late = self._sigterm.must_end and not self._is_closed
         is_done = self._close(timeout)
         if is_late and self._pid == os.getpid():
             # SIGTERM came after the last step: it is not lost.
-            _end(handler)
+            _sigterm.end(handler)
         return is_done
 
     def _close(self, timeout: float | None) -> bool:
@@ -242,11 +243,16 @@ class Checkpointer:
         is_done = last is None or last.done
         if is_done and self._session is not None:
             # Older steps are still being removed.
-            self._session.settle(_EXIT_SECONDS if timeout is None else max(end - time.monotonic(), 0.0))
+            patience = _EXIT_SECONDS if timeout is None else max(end - time.monotonic(), 0.0)
+            self._session.settle(patience if self._tiers is None else self._sigterm.left(patience))
+        if self._tiers is not None:
+            # The local tier has the step; what is not copied in time, the next attempt copies.
+            for failure in self._tiers.close(self._sigterm.left(max(end - time.monotonic(), 0.0))):
+                warnings.warn(CheckpointWarning(failure), stacklevel=2)
         if not is_done and last is not None:
             warnings.warn(CheckpointWarning(f"step {last.step} was not committed before the end"), stacklevel=2)
         else:
-            self._drop_memory()
+            self._snapshots.drop_memory()
         self._reap(quiet=True)
         self._report_removal()
         return is_done
@@ -266,7 +272,7 @@ class Checkpointer:
     @property
     def terminating(self) -> bool:
         """Whether SIGTERM came."""
-        return self._is_terminating
+        return self._sigterm.came
 
     # Begin of an attempt.
 
@@ -282,15 +288,15 @@ class Checkpointer:
         self._store = self._open_store(self._world)
         self._collector = self._make_collector(self._world)
         atexit.register(self._at_exit)
-        if self._takes_sigterm and threading.current_thread() is threading.main_thread():
-            self._old_handler = signal.signal(signal.SIGTERM, self._on_sigterm)
+        if self._takes_sigterm:
+            self._sigterm.take()
         return self._world, self._store
 
     def _open_store(self, world: World) -> _engine.Store:
         """Opens the root on every rank; where one of them cannot, all of them raise."""
         store, raised = None, None
         try:
-            store = _engine.Store(self.root)
+            store = _engine.Store(self.root) if self._tiers is None else self._tiers.open(self.root, world)
         except CheckpointError as error:
             raised = error
         for rank, why in enumerate(world.gather(None if raised is None else str(raised))):
@@ -300,6 +306,7 @@ class Checkpointer:
             raise raised
         assert store is not None
         return store
+
     # What adapters replace.
 
     def _make_world(self) -> World:
@@ -318,6 +325,7 @@ class Checkpointer:
             return
         world, store = self._open()
         attempt = self._given[3] if self._given[3] is not None else world.attempt()
+        self._nodes = {} if self._tiers is None else self._tiers.nodes(world, store)
         if world.size > 1 and not world.has_group:
             found = self._begin_by_files(world, store, attempt, unreadable)
         else:
@@ -328,12 +336,14 @@ class Checkpointer:
         if isinstance(found, CheckpointError):
             raise found
         assert found is not None
-        number, restart, self._resumes_from, passed = found
+        number, restart, self._resumes_from, passed, self.restored_from = found
         for why in passed:
             if not unreadable:
                 warnings.warn(CheckpointWarning(f"passed over {why}"), stacklevel=4)
         self._begun = (number, restart)
         self._session = _engine.Session(store, number, restart, world.rank, world.size, self._keep, self._keep_every)
+        if self._tiers is not None:
+            self._tiers.begun(world, store, self._session, self._begun, self._keep, self._keep_every, self._deadline)
 
     def _job(self, world: World) -> str | None:
         """The job whose number the attempt is; an attempt that the program gives is the store's."""
@@ -341,12 +351,13 @@ class Checkpointer:
 
     def _take(self, world: World, store: _engine.Store, attempt: int | None, unreadable: dict[str, str]) -> Any:
         try:
-            begun = store.begin(attempt, self._job(world), world.holder(), world.size, unreadable, self._keep, self._keep_every)
+            begun = store.begin(attempt, self._job(world), world.holder(), world.size, unreadable, self._keep, self._keep_every, self._nodes)
         except CheckpointError as error:
             if world.has_group:
                 return error
             raise
-        return (begun.attempt, begun.restart, begun.resumes_from, begun.passed)
+        passed = begun.passed if begun.failure is None else [*begun.passed, begun.failure]
+        return (begun.attempt, begun.restart, begun.resumes_from, passed, begun.source)
 
     def _begin_by_files(self, world: World, store: _engine.Store, attempt: int | None, unreadable: dict[str, str]) -> Any:
         if attempt is None:
@@ -356,7 +367,7 @@ class Checkpointer:
         if world.rank == 0:
             return self._take(world, store, attempt, unreadable)
         begun = store.join(attempt, self._job(world), world.launch(), _VISIBLE_SECONDS)
-        return (begun.attempt, begun.restart, begun.resumes_from, begun.passed)
+        return (begun.attempt, begun.restart, begun.resumes_from, begun.passed, begun.source)
 
     def _about_now(self) -> dict[str, Any]:
         """Versions and commit, read once."""
@@ -374,10 +385,12 @@ class Checkpointer:
                 warnings.warn(CheckpointWarning(f"the restore of `{reference[0]}` was not recorded: {error}"), stacklevel=3)
 
     def _restore_from(self, store: _engine.Store, world: World, reference: tuple[str, str], strict: bool, state: dict[str, Any]) -> int:
+        if self._tiers is not None:
+            self._tiers.bring(store, reference[0], self._deadline)
         opened = store.open(*reference, 0.0 if world.rank == 0 else _VISIBLE_SECONDS)
         restored = self._restored(opened, world, strict, state)
         self.values = restored.values
-        notes = _about.differences(restored.about, self._about_now())
+        notes = opened.notes() + _about.differences(restored.about, self._about_now())
         notes += [f"`{name}` was not restored: the number of ranks has changed" for name in restored.skipped]
         if self._saves_rng and restored.rng is not None:
             notes += _rng.restore(restored.rng)
@@ -392,10 +405,7 @@ class Checkpointer:
     def _flags(self) -> list[int]:
         """What ranks must agree on: SIGTERM, the last step that failed, and whether a save is in flight."""
         is_busy = self._last is not None and not self._last.done
-        return [int(self._must_end()), self._failed_step, int(is_busy)]
-
-    def _must_end(self) -> bool:
-        return self._is_terminating and not self._is_heeded
+        return [int(self._sigterm.must_end), self._failed_step, int(is_busy)]
 
     def _heed(self, agreed: list[int]) -> None:
         """Does not wait for a step that another rank has failed to write."""
@@ -429,8 +439,13 @@ class Checkpointer:
 
     def _save(self, step: int, state: dict[str, Any], deadline: float | None, wait: bool, urgent: bool) -> Save:
         self._begin({})
+        if self._tiers is not None:
+            self._tiers.start()
         self._hook(state)
         may_save, is_urgent = self._may_save(wait or urgent)
+        is_urgent |= urgent
+        if is_urgent and self._tiers is not None:
+            self._tiers.hold(True)
         save = Save(step)
         begun = time.monotonic()
         collected: tuple[dict[str, Any], list[Leaf]] | None = None
@@ -465,11 +480,11 @@ class Checkpointer:
         else:
             save._skip()
             self.counts["skipped"] += 1
-        if wait or urgent or is_urgent:
+        if wait or is_urgent:
             # A save ends by itself at its deadline, unless the storage hangs.
             save.committed((self._deadline if deadline is None else deadline) + _OUTCOME_SECONDS)
             self._reap()
-        if urgent or is_urgent:
+        if is_urgent:
             self._terminate()
         return save
 
@@ -477,64 +492,33 @@ class Checkpointer:
         """Raises on every rank where one of them cannot save, or where ranks do not have the same tensors: who writes a tensor follows
         from its name, so one that only some ranks have may be written by nobody."""
         assert self._world is not None and self._collector is not None
-        world = self._world
-        found: list[tuple[str, str]] = []
-        if not world.has_group:
-            return
         try:
-            if world.same(self._collector.digest() if failure is None else -1):
-                return
-            first = world.from_first(self._collector.common if failure is None else None)
-            why = self._collector.difference(first) if failure is None and first is not None else ""
-            found = world.gather(("differs", why) if failure is None else ("failed", str(failure)[:500]))
+            why = disagreement(self._world, self._collector, failure)
         except RuntimeError as error:
             self._lose_group(error)
-        if failure is not None:
             return
-        for rank, (what, why) in enumerate(found):
-            if what == "failed":
-                raise CheckpointError(f"rank {rank} could not save: {why}")
-        for rank, (_, why) in enumerate(found):
-            if why:
-                raise CheckpointError(
-                    f"ranks do not have the same tensors: rank {rank}: {why}; "
-                    "make it a `DTensor`, or give it under a name of `per_rank`"
-                )
+        if why is not None and failure is None:
+            raise CheckpointError(why)
 
     def _snapshot(self, save: Save, nodes: dict[str, Any], leaves: list[Leaf], begun: float, deadline: float) -> None:
         import json
 
         assert self._session is not None
         leaves = _memory.packed(leaves)
-        layout, described = _memory.layout_of(leaves, self._memory)
-        device = _device(leaves)
-        memory = self._memory_for(layout.size, device)
+        layout, described = _memory.layout_of(leaves, self._snapshots.memory)
+        memory = self._snapshots.memory_for(layout.size, device_of(leaves))
         views = memory.lay_out(leaves, layout, described)
         objects: dict[str, Any] = {"state": nodes, "about": self._about_now()}
         if self._saves_rng:
             objects["rng"] = _rng.capture()
         text = json.dumps(objects)
-        torch = _leaf.torch()
         assert self._collector is not None
-        on_devices: dict[Any, list[tuple[Any, Any, bool]]] = {}
-        for leaf, view in zip(leaves, views):
-            if view is None:
-                continue
-            if _leaf.is_array(leaf.value):
-                view[...] = leaf.value
-            elif leaf.value.device.type == "cpu":
-                with torch.no_grad():
-                    view.copy_(leaf.value)
-            else:
-                is_loose = leaf.name in self._collector.loose
-                on_devices.setdefault(leaf.value.device, []).append((view, leaf.value, is_loose))
-        if not on_devices:
-            seconds = time.monotonic() - begun
-            save._begin(self._session.save(save.step, memory.arena, layout, text, seconds, deadline))
-            return
-        events = [self._copy_from(device, copies, save) for device, copies in on_devices.items()]
+        events = self._snapshots.copy(save, leaves, views, self._collector.loose)
         seconds = time.monotonic() - begun
         session = self._session
+        if not events:
+            save._begin(session.save(save.step, memory.arena, layout, text, seconds, deadline))
+            return
 
         def finish() -> None:
             try:
@@ -546,53 +530,12 @@ class Checkpointer:
 
         threading.Thread(target=finish, name="checkpoint-copy", daemon=True).start()
 
-    def _copy_from(self, device: Any, copies: list[tuple[Any, Any, bool]], save: Save) -> Any:
-        """Copies in a stream of its own, behind everything that has been asked of the device so far.
-
-        Buffers and other tensors that the step of an optimizer does not change are copied in the stream of the program: a forward may
-        change them before that step.
-        """
-        torch = _leaf.torch()
-        module = torch.get_device_module(device)
-        stream = self._streams.get(device)
-        if stream is None:
-            stream = self._streams[device] = module.Stream(device=device)
-        with module.stream(module.current_stream(device)), torch.no_grad():
-            for view, source, is_loose in copies:
-                if is_loose:
-                    view.copy_(source, non_blocking=True)
-        stream.wait_stream(module.current_stream(device))
-        with module.stream(stream), torch.no_grad():
-            for view, source, is_loose in copies:
-                if not is_loose:
-                    view.copy_(source, non_blocking=True)
-            event = module.Event()
-            event.record(stream)
-        save._sources.extend(source for _, source, _ in copies)
-        self._pending.append((module, device, event))
-        return event
-
-    def _memory_for(self, size: int, device: Any) -> _memory.Memory:
-        if self._preparation is not None:
-            preparation, self._preparation = self._preparation, None
-            self._drop_memory()
-            self._memory = preparation.result()
-        if self._memory is None or self._memory.capacity < size:
-            self._drop_memory()
-            self._memory = _memory.Memory(size)
-        if device is not None:
-            self._memory.register(device)
-        return self._memory
-
-    def _drop_memory(self) -> None:
-        """Gives memory back that no save reads."""
-        if self._memory is not None:
-            self._memory.release()
-            self._memory = None
-
     def _reap(self, quiet: bool = False) -> None:
         """Reports how the last save ended, once."""
         last = self._last
+        if self._tiers is not None and not quiet:
+            for failure in self._tiers.failures():
+                warnings.warn(CheckpointWarning(failure), stacklevel=4)
         if last is None or not last.done or last._is_reported:
             return
         last._is_reported = True
@@ -625,56 +568,22 @@ class Checkpointer:
 
     # The end.
 
-    def _on_sigterm(self, number: int, frame: Any) -> None:
-        if os.getpid() != self._pid:
-            # A forked worker: what SIGTERM does there is not ours to decide.
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            os.kill(os.getpid(), signal.SIGTERM)
-            return
-        self._is_terminating = True
-
     def _terminate(self) -> None:
         """After the save that SIGTERM asked for."""
-        handler = self._old_handler
-        if callable(handler) or handler is signal.SIG_IGN:
-            # The program decides how it ends, and may save until then.
-            self._is_heeded = True
-            self._return_handler()
-            if callable(handler):
-                handler(signal.SIGTERM, None)
-            return
-        self._close(None)
-        _end(handler)
+        handler = self._sigterm.handler
+        if not self._sigterm.leave_to_program():
+            self._close(None)
+            _sigterm.end(handler)
+        elif self._tiers is not None:
+            self._tiers.hold(False)
 
     def _release(self) -> None:
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
-        self._return_handler()
-
-    def _return_handler(self) -> None:
-        if self._old_handler is not None and threading.current_thread() is threading.main_thread():
-            if signal.getsignal(signal.SIGTERM) == self._on_sigterm:
-                signal.signal(signal.SIGTERM, self._old_handler)
-            self._old_handler = None
+        self._sigterm.give_back()
 
     def _at_exit(self) -> None:
         # After SIGTERM or an error another rank may be gone, and its part never comes: the restart should not wait for it.
-        is_broken = self._is_terminating or getattr(sys, "last_value", None) is not None
+        is_broken = self._sigterm.came or getattr(sys, "last_value", None) is not None
         self._close(_BROKEN_EXIT_SECONDS if is_broken else _EXIT_SECONDS)
-
-
-def _end(handler: Any) -> None:
-    """What SIGTERM would have done without us."""
-    if callable(handler):
-        handler(signal.SIGTERM, None)
-    elif handler is not signal.SIG_IGN:
-        raise SystemExit(128 + signal.SIGTERM)
-
-
-def _device(leaves: list[Any]) -> Any:
-    """The device of the first tensor that is on one."""
-    for leaf in leaves:
-        if _leaf.is_tensor(leaf.value) and leaf.value.device.type != "cpu":
-            return leaf.value.device
-    return None

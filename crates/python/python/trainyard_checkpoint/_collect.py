@@ -110,3 +110,19 @@ class Collector:
             return bool(self._world.rank == replicas[0])
         whole = (0,) * len(leaf.shape)
         return bool(_engine.owner(leaf.name, whole, leaf.shape, replicas) == self._world.rank)
+
+
+def disagreement(world: World, collector: Collector, failure: Exception | None) -> str | None:
+    """Why ranks cannot save together: one of them has failed, or they do not have the same tensors. Every rank of a group calls it."""
+    if not world.has_group or world.same(collector.digest() if failure is None else -1):
+        return None
+    first = world.from_first(collector.common if failure is None else None)
+    own = collector.difference(first) if failure is None and first is not None else ""
+    found: list[tuple[str, str]] = world.gather(("differs", own) if failure is None else ("failed", str(failure)[:500]))
+    for rank, (what, why) in enumerate(found):
+        if what == "failed":
+            return f"rank {rank} could not save: {why}"
+    for rank, (_, why) in enumerate(found):
+        if why:
+            return f"ranks do not have the same tensors: rank {rank}: {why}; make it a `DTensor`, or give it under a name of `per_rank`"
+    return None

@@ -29,7 +29,7 @@ struct Part {
 
 /// Prints the step.
 pub(super) fn run(args: &CheckpointsShow, printer: &mut Printer) -> Result<Exit, Failure> {
-    let opened = look(&args.root)?;
+    let opened = look(&args.root, &args.local)?;
     let line = opened.find(&args.step)?;
     let commit = opened.commit(&line.name).map(|seen| seen.commit.document);
     let (layouts, problems) = match &commit {
@@ -52,7 +52,7 @@ pub(super) fn run(args: &CheckpointsShow, printer: &mut Printer) -> Result<Exit,
     };
     let is_good = line.state == StepState::Complete && problems.is_empty();
     if args.format == Format::Json {
-        let mut document = line_json(line);
+        let mut document = line_json(&opened, line);
         document["version"] = json!(1);
         document["problems"] = json!(problems);
         document["seconds"] = json!(commit.as_ref().map(|commit| commit.seconds));
@@ -92,6 +92,9 @@ pub(super) fn run(args: &CheckpointsShow, printer: &mut Printer) -> Result<Exit,
         field("attempt", &line.name.attempt.to_string());
         field("age", &age(line));
         field("bytes", &words::grouped(line.bytes));
+        if !args.local.is_empty() {
+            field("tiers", &opened.tiers_named(&line.name));
+        }
         if let Some(commit) = &commit {
             field("ranks", &commit.world.to_string());
             field("write", &format!("{:.1} s", commit.seconds.write));
@@ -139,11 +142,19 @@ pub(super) fn run(args: &CheckpointsShow, printer: &mut Printer) -> Result<Exit,
 fn layouts(opened: &Opened, commit: &Commit) -> (BTreeMap<LayoutId, Layout>, Vec<String>) {
     let (mut found, mut problems) = (BTreeMap::new(), Vec::new());
     for wanted in &commit.layouts {
-        match read_layout(&opened.store, &commit.folder(), wanted) {
-            Ok(layout) => {
-                found.insert(wanted.id, layout);
+        let mut failure = None;
+        for store in opened.stores() {
+            match read_layout(store, &commit.folder(), wanted) {
+                Ok(layout) => {
+                    found.insert(wanted.id, layout);
+                    break;
+                }
+                // What the root says is said; a local tier has the files of its own ranks.
+                Err(problem) => failure = Some(problem.why),
             }
-            Err(problem) => problems.push(problem.why),
+        }
+        if !found.contains_key(&wanted.id) {
+            problems.extend(failure);
         }
     }
     (found, problems)

@@ -40,6 +40,7 @@ fn record_names_are_pairs() {
     for (file, kind) in [
         (id.record_file(), AttemptFile::Record),
         (id.restored_file(), AttemptFile::Restored),
+        (id.drained_file(), AttemptFile::Drained),
     ] {
         assert_eq!(AttemptId::from_file(&file), Ok((id, kind)));
     }
@@ -61,6 +62,9 @@ fn step_files_parse_as_written() {
         ),
         ("COMMIT.json", StepFile::Commit),
         ("REMOVED.json", StepFile::Removed),
+        ("00003.local.json", StepFile::LocalPiece(3)),
+        ("LOCAL.json", StepFile::LocalCommit),
+        ("DRAIN.json", StepFile::Drain),
     ] {
         assert_eq!(file.to_string(), text);
         assert_eq!(text.parse(), Ok(file));

@@ -1,0 +1,120 @@
+//! What is behind a store that is the local tier of a node, and what its process knows of the copy between them.
+//!
+//! It belongs to the store because saves and retention of the local tier depend on it: what is fenced, and what must stay for the drain.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use trainyard_core::checkpoint::{
+    AttemptId, CommitSeen, DrainPolicy, HeldStep, Lineage, StepName, not_drained,
+};
+
+use super::Store;
+
+/// What the drain of this process knows.
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    /// The step that is being copied.
+    pub(crate) under_way: Option<StepName>,
+    /// Steps that the shared tier has.
+    pub(crate) safe: BTreeSet<StepName>,
+    /// Steps that could not be copied, with the reason.
+    pub(crate) failed: BTreeMap<StepName, String>,
+    /// Steps that were due and are not copied any more, and how many they were so far.
+    pub(crate) skipped: BTreeSet<StepName>,
+    pub(crate) skips: u64,
+    /// A higher attempt that the shared tier shows.
+    pub(crate) fenced: Option<AttemptId>,
+    /// Bytes that were copied in a second, the last time.
+    pub(crate) bytes_per_second: Option<f64>,
+    /// Whether a commit came since the drain last looked.
+    pub(crate) is_woken: bool,
+    /// Whether the background copy begins nothing until it comes to its end: what fits is decided then.
+    pub(crate) is_held: bool,
+    /// Whether the background copy is to come to its end, and until when by its clock.
+    pub(crate) ends_at: Option<Duration>,
+    /// Whether the background copy has ended, and why the newest step is not on the shared tier then.
+    pub(crate) has_ended: bool,
+    pub(crate) left_behind: Option<String>,
+}
+
+impl Known {
+    /// Whether the background copy may begin with a step.
+    pub(crate) fn may_begin(&self) -> bool {
+        !self.is_held || self.ends_at.is_some()
+    }
+
+    /// Forgets steps that the local tier does not have any more.
+    pub(crate) fn forget(&mut self, history: &Lineage) {
+        self.safe.retain(|folder| history.has(folder));
+        self.skipped.retain(|folder| history.has(folder));
+        self.failed.retain(|folder, _| history.has(folder));
+    }
+}
+
+/// The memory of a drain, shared with the saves and the retention of its process. Nothing in it waits for storage.
+#[derive(Debug, Default)]
+pub(crate) struct Board {
+    known: Mutex<Known>,
+    pub(crate) changed: Condvar,
+}
+
+impl Board {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A commit is there.
+    pub(crate) fn wake(&self) {
+        self.lock().is_woken = true;
+        self.changed.notify_all();
+    }
+}
+
+/// How the tiers are used.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TierOptions {
+    /// Which steps are copied to the shared tier.
+    pub drain: DrainPolicy,
+    /// Whether ranks run on several nodes, each with a local tier of its own.
+    pub several_nodes: bool,
+}
+
+/// What is behind a store that is the local tier of a node.
+#[derive(Debug)]
+pub(crate) struct Behind {
+    pub(crate) shared: Arc<Store>,
+    pub(crate) options: TierOptions,
+    pub(crate) board: Arc<Board>,
+}
+
+impl Behind {
+    /// The steps of a history as the drain sees them.
+    pub(crate) fn held(
+        &self,
+        history: &Lineage,
+        bytes: &dyn Fn(&CommitSeen) -> u64,
+    ) -> Vec<HeldStep> {
+        let known = self.board.lock();
+        let held = history.commits.iter().map(|seen| HeldStep {
+            folder: seen.folder.clone(),
+            bytes: bytes(seen),
+            is_safe: known.safe.contains(&seen.folder),
+            has_failed: known.failed.contains_key(&seen.folder),
+        });
+        held.collect()
+    }
+
+    /// What retention of the local tier must leave for the drain. Follows from memory alone: a shared tier that hangs must not fill the
+    /// local one.
+    pub(crate) fn not_drained(&self, history: &Lineage) -> BTreeSet<StepName> {
+        let held = self.held(history, &|_| 0);
+        let under_way = self.board.lock().under_way.clone();
+        let mut kept = not_drained(&held, self.options.drain, under_way.as_ref());
+        kept.extend(under_way);
+        kept
+    }
+}

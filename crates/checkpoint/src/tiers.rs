@@ -1,0 +1,163 @@
+//! A fast tier of the node in front of a tier that all nodes share.
+//!
+//! Both are stores of the same run with the same files. A save commits on the local one, [`crate::drain`] publishes the same commit on the
+//! shared one. Records of attempts are taken on the shared tier, which decides; every node keeps a copy, so that its local tier can be
+//! read by itself.
+//!
+//! Ranks on several nodes do not see each other's local tiers. Their piece records (`NNNNN.local.json`) and the commit (`LOCAL.json`) go
+//! through the step folder of the shared tier: small files, under names that no reader takes for pieces or a commit of that tier.
+
+mod begin;
+#[cfg(test)]
+pub(crate) mod tests;
+
+use std::{io, sync::Arc};
+
+use trainyard_core::checkpoint::{
+    ATTEMPTS, AttemptId, COMMIT_FILE, Commit, Document as _, Fence, FolderSeen, FolderState,
+    LOCAL_COMMIT_FILE, Lineage, PieceSeen, StepName, Tier, lineage,
+};
+
+pub use self::begin::TierBegun;
+pub use crate::store::TierOptions;
+use crate::{
+    clock::Clock,
+    load::TierStore,
+    publish::Published,
+    storage::{Kind, Shared, read_small, within},
+    store::{Behind, Store, StoreError, View},
+};
+
+/// Whether a shared tier shows that local tiers have committed a step.
+pub fn is_on_local_tiers(shared: &Store, folder: &StepName) -> bool {
+    let name = within(&folder.path(), LOCAL_COMMIT_FILE);
+    matches!(shared.read::<Commit>(&name), Ok(Some(_)))
+}
+
+/// The two tiers of a process.
+#[derive(Clone, Debug)]
+pub struct Tiers {
+    /// The local one, into which a [`crate::Session`] saves.
+    pub local: Arc<Store>,
+    /// The one that all nodes share.
+    pub shared: Arc<Store>,
+    pub(crate) behind: Arc<Behind>,
+}
+
+/// What the local tier of a node has of a step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeHolds {
+    /// The folder.
+    pub folder: StepName,
+    /// Its pieces there.
+    pub pieces: Vec<PieceSeen>,
+}
+
+impl Tiers {
+    /// Opens the local tier of a run; creates what is missing. One of another run is refused.
+    pub fn open(
+        shared: Arc<Store>,
+        local: Shared,
+        clock: Arc<dyn Clock>,
+        seed: u64,
+        options: TierOptions,
+    ) -> Result<Self, StoreError> {
+        let mut local = Store::create(local, clock, Some(shared.run()), seed)?;
+        let behind = Arc::new(Behind {
+            shared: Arc::clone(&shared),
+            options,
+            board: Arc::default(),
+        });
+        local.behind = Some(Arc::clone(&behind));
+        Ok(Self {
+            local: Arc::new(local),
+            shared,
+            behind,
+        })
+    }
+
+    /// Both, the nearest first.
+    pub fn stores(&self) -> Vec<TierStore> {
+        let tier = |tier: Tier, store: &Arc<Store>| TierStore {
+            tier,
+            place: tier.name().to_owned(),
+            store: Arc::clone(store),
+        };
+        vec![
+            tier(Tier::Local, &self.local),
+            tier(Tier::Shared, &self.shared),
+        ]
+    }
+
+    /// Copies the record of an attempt to the local tier, so that it fences there and the tier can be read by itself.
+    pub fn adopt(&self, id: AttemptId) -> Result<(), StoreError> {
+        let name = within(ATTEMPTS, &id.record_file());
+        let bytes = read_small(&*self.shared.storage, &name, Fence::MAX_BYTES as u64)
+            .map_err(StoreError::storage("read", &name))?;
+        match self.local.publish_bytes(&name, &bytes)? {
+            Published::Done => Ok(()),
+            Published::Other(_) => Err(StoreError::storage("publish", &name)(io::Error::new(
+                io::ErrorKind::AlreadyExists,
+                "the local tier has another record of this attempt",
+            ))),
+        }
+    }
+
+    /// What the local tier of this node has in full or in part, for the process that chooses.
+    pub fn holds(&self) -> Result<Vec<NodeHolds>, StoreError> {
+        let mut holds = Vec::new();
+        for seen in self.local.view()?.commits() {
+            let pieces = self.local.pieces_seen(&seen.folder, &seen.commit.document);
+            holds.push(NodeHolds {
+                folder: seen.folder,
+                pieces,
+            });
+        }
+        Ok(holds)
+    }
+
+    /// The commits of both tiers and the records. What local tiers of other nodes committed shows by its `LOCAL.json`.
+    pub(crate) fn view(&self) -> Result<(View, Option<String>), StoreError> {
+        let mut view = self.shared.view()?;
+        let mut of_nodes = Vec::new();
+        for folder in &view.folders {
+            if matches!(folder.state, FolderState::Partial)
+                && let Some(name) = folder.name()
+                && let Ok(Some(commit)) = self
+                    .shared
+                    .read::<Commit>(&within(&name.path(), LOCAL_COMMIT_FILE))
+            {
+                of_nodes.push(FolderSeen {
+                    state: FolderState::Committed(Box::new(commit)),
+                    ..folder.clone()
+                });
+            }
+        }
+        view.folders.extend(of_nodes);
+        let failure = match self.local.view() {
+            Ok(local) => {
+                view.folders.extend(local.folders);
+                view.records.extend(local.records);
+                None
+            }
+            Err(error) => Some(format!("the local tier cannot be read: {error}")),
+        };
+        Ok((view, failure))
+    }
+
+    /// The history as the local tier shows it.
+    pub(crate) fn local_history(&self) -> Result<Lineage, StoreError> {
+        let view = self.local.view()?;
+        Ok(lineage(self.local.run(), &view.records, &view.commits()))
+    }
+
+    /// Whether the shared tier has the commit of a step.
+    pub fn is_shared(&self, folder: &StepName) -> Result<bool, StoreError> {
+        let name = within(&folder.path(), COMMIT_FILE);
+        match self.shared.storage.stat(&name) {
+            Ok(stat) => Ok(stat.kind == Kind::File),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(StoreError::storage("read", &name)(error)),
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! A local tier in front of the root, and the drain between them.
+
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    sync::{Arc, OnceLock},
+};
+
+use pyo3::prelude::*;
+use trainyard_checkpoint_engine::{
+    Files,
+    clock::Clock,
+    drain::{self, DrainError, DrainLimits, Drainer, Ended, Pace},
+    files::probe::Refused,
+    store::Store as Root,
+    tiers::{NodeHolds, TierOptions, Tiers},
+    token,
+};
+use trainyard_core::checkpoint::{PieceSeen, Policy};
+
+use crate::{
+    error::{Damaged, of_store, plain},
+    save::Session,
+    store::{Store, seconds, step_name},
+};
+
+/// What stays on a local tier, besides what the root does not have yet.
+pub(crate) const LOCAL_KEEP: Policy = Policy {
+    last: 2,
+    every: None,
+};
+
+/// What a local tier holds: folder, and rank, checksum and sizes of each piece.
+pub(crate) type Holds = Vec<(String, Vec<(u32, String, Vec<u64>)>)>;
+
+/// Opens the local tier of a root.
+pub(crate) fn open(
+    shared: &Arc<Root>,
+    clock: &Arc<dyn Clock>,
+    folder: &Path,
+    options: TierOptions,
+) -> PyResult<Tiers> {
+    let files = Files::open(folder).map_err(|refused: Refused| plain(refused))?;
+    let seed = token::seed().map_err(plain)?;
+    let opened = Tiers::open(
+        Arc::clone(shared),
+        Arc::new(files),
+        Arc::clone(clock),
+        seed,
+        options,
+    );
+    opened.map_err(|error| {
+        plain(format!(
+            "cannot use the local tier `{}`: {error}",
+            folder.display()
+        ))
+    })
+}
+
+pub(crate) fn to_python(holds: Vec<NodeHolds>) -> Holds {
+    let piece = |piece: PieceSeen| (piece.rank, piece.crc32c.to_string(), piece.files);
+    holds
+        .into_iter()
+        .map(|step| {
+            let pieces = step.pieces.into_iter().map(piece).collect();
+            (step.folder.to_string(), pieces)
+        })
+        .collect()
+}
+
+pub(crate) fn of_nodes(
+    nodes: BTreeMap<String, Holds>,
+) -> PyResult<BTreeMap<String, Vec<NodeHolds>>> {
+    let mut found = BTreeMap::new();
+    for (node, holds) in nodes {
+        let mut steps = Vec::with_capacity(holds.len());
+        for (folder, pieces) in holds {
+            let mut seen = Vec::with_capacity(pieces.len());
+            for (rank, crc32c, files) in pieces {
+                let crc32c = crc32c.parse().map_err(plain)?;
+                seen.push(PieceSeen {
+                    rank,
+                    crc32c,
+                    files,
+                });
+            }
+            steps.push(NodeHolds {
+                folder: step_name(&folder)?,
+                pieces: seen,
+            });
+        }
+        found.insert(node, steps);
+    }
+    Ok(found)
+}
+
+fn of_drain(error: &DrainError) -> PyErr {
+    match error {
+        DrainError::Store(error) => of_store(error),
+        // The step cannot be had: the one before is restored.
+        DrainError::Damaged { .. } | DrainError::GivenUp { .. } => {
+            Damaged::new_err(error.to_string())
+        }
+        other => plain(other),
+    }
+}
+
+/// Copies steps of the local tier to the root.
+#[pyclass(frozen, module = "trainyard_checkpoint._engine")]
+#[derive(Debug)]
+pub(crate) struct Drain {
+    drain: drain::Drain,
+    running: OnceLock<Drainer>,
+}
+
+#[pymethods]
+impl Drain {
+    /// `seat` of `seats` processes of this node; `bandwidth` in bytes per second.
+    #[new]
+    #[pyo3(signature = (store, session, seat, seats, keep, every, bandwidth, deadline))]
+    #[expect(clippy::too_many_arguments, reason = "Python names each of them")]
+    fn new(
+        store: &Store,
+        session: &Session,
+        seat: u32,
+        seats: u32,
+        keep: u32,
+        every: Option<u64>,
+        bandwidth: Option<u64>,
+        deadline: f64,
+    ) -> PyResult<Self> {
+        let session = session.0.session();
+        Ok(Self {
+            drain: drain::Drain {
+                tiers: store.tiers()?.clone(),
+                clock: Arc::clone(&store.clock),
+                id: session.id,
+                rank: session.rank,
+                world: session.world,
+                seat: (seat, seats),
+                keep: Policy { last: keep, every },
+                pace: Arc::new(Pace::new(bandwidth)),
+                limits: DrainLimits {
+                    deadline: seconds(deadline)?,
+                    ..DrainLimits::default()
+                },
+            },
+            running: OnceLock::new(),
+        })
+    }
+
+    /// Copies in the background from now on.
+    fn start(&self) {
+        self.running
+            .get_or_init(|| Drainer::start(self.drain.clone()));
+    }
+
+    /// Begins no copy until `close`, or begins them again.
+    fn hold(&self, is_held: bool) {
+        if let Some(running) = self.running.get() {
+            running.hold(is_held);
+        }
+    }
+
+    /// Brings a step to the root now, because ranks of other nodes restore from it.
+    fn bring(&self, py: Python<'_>, folder: &str, timeout: f64) -> PyResult<()> {
+        let (folder, timeout) = (step_name(folder)?, seconds(timeout)?);
+        py.detach(|| self.drain.bring(&folder, timeout))
+            .map(|_| ())
+            .map_err(|error| of_drain(&error))
+    }
+
+    /// Ends it: copies the newest step if it can be ready in time. Returns why the root does not have that step, where it does not.
+    fn close(&self, py: Python<'_>, timeout: f64) -> PyResult<Option<String>> {
+        let timeout = seconds(timeout)?;
+        Ok(py.detach(
+            || match self.running.get().map(|running| running.close(timeout)) {
+                Some(Ended::Behind(why)) => Some(why),
+                Some(Ended::Unfinished) => Some("the copy was not finished in time".to_owned()),
+                Some(Ended::Finished) | None => None,
+            },
+        ))
+    }
+
+    /// Steps that could not be copied, with the reason.
+    fn failures(&self) -> BTreeMap<String, String> {
+        let failures = self.drain.failures();
+        failures
+            .into_iter()
+            .map(|(folder, why)| (folder.to_string(), why))
+            .collect()
+    }
+
+    /// How many steps were due and skipped.
+    #[getter]
+    fn skipped(&self) -> u64 {
+        self.drain.skipped()
+    }
+}
