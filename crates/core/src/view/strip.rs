@@ -203,7 +203,7 @@ pub fn strip(chronicle: &Chronicle, ask: &StripAsk, now: Timestamp) -> Strip {
     marks(&mut strip, chronicle, &groups);
     if strip.exact {
         let row = |own: &Own| exact_row(&base, own, from, to);
-        strip.job = row(&(Vec::new(), all));
+        strip.job = row(&(Vec::new(), all.clone()));
         let rows: Vec<Vec<u64>> = owns.iter().map(|own| row(own)).collect();
         let of = groups.iter().filter_map(|group| group.own.first());
         send(&mut strip, of.map(|own| rows[*own].clone()).collect());
