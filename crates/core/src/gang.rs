@@ -203,8 +203,8 @@ impl<'a> Placer<'a> {
             }
         };
         if let Some(seats) = promised {
-            let names = placement::seats_of(&self.table, ask, &seats);
-            self.placement.reservations.insert(gang.key.clone(), names);
+            let seated = placement::seats_of(&self.table, ask, &seats);
+            self.placement.reservations.insert(gang.key.clone(), seated);
             self.promised.get_or_insert(gang);
         }
         self.placement.named.insert(gang.key.clone(), named);

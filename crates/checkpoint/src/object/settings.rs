@@ -195,13 +195,11 @@ impl Settings {
                 let mut names = names.iter();
                 names.find(|name| is_good(&|one| one != name.as_str()) == Some(true))
             });
-        match found {
-            Some(name) => BadSettings::Value((*name).clone()),
-            None => {
-                let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
-                BadSettings::Contradiction(names.join(", "))
-            }
-        }
+        let Some(name) = found else {
+            let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+            return BadSettings::Contradiction(names.join(", "));
+        };
+        BadSettings::Value((*name).clone())
     }
 
     /// Hosts and ports of services that give credentials, where the environment names them.

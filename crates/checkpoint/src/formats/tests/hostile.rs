@@ -184,7 +184,7 @@ fn values_that_look_alike_differ() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a");
     safetensors_file(&path);
-    let with = |state: serde_json::Value| {
+    let with = |state: Value| {
         let mut contents = open(&path, None).unwrap();
         contents.state = Some(state);
         contents

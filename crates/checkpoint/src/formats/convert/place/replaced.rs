@@ -31,7 +31,9 @@ pub(super) fn check(path: &Path) -> Result<(), String> {
         }
         Format::Trainyard => {
             let names = names(path)?;
-            let steps = names.iter().filter_map(|name| step_of(name));
+            let steps = names
+                .iter()
+                .filter_map(|name| step_of(name).map(|(step, _)| step));
             let steps = steps.collect::<BTreeSet<_>>().len();
             if steps > 1 {
                 return Err(format!("it has {steps} steps, so it is not replaced"));
@@ -90,21 +92,18 @@ fn names(root: &Path) -> Result<Vec<String>, String> {
     Ok(found)
 }
 
-/// The step folder that a file is in.
-fn step_of(name: &str) -> Option<&str> {
-    let (folder, _) = name
-        .strip_prefix(STEPS)?
-        .strip_prefix('/')?
-        .split_once('/')?;
-    folder.parse::<StepName>().is_ok().then_some(folder)
+/// The step folder that a file is in, and its name there.
+fn step_of(name: &str) -> Option<(&str, &str)> {
+    let within = name.strip_prefix(STEPS)?.strip_prefix('/')?;
+    let (folder, file) = within.split_once('/')?;
+    folder.parse::<StepName>().is_ok().then_some((folder, file))
 }
 
 /// Whether a file of a root is one that the engine writes.
 fn is_ours(name: &str) -> bool {
     let base = unfinished_base(name).unwrap_or(name);
-    if let Some(step) = step_of(name) {
-        let within = &name[STEPS.len() + step.len() + 2..];
-        return within.parse::<StepFile>().is_ok() || is_unfinished(within);
+    if let Some((_, file)) = step_of(name) {
+        return file.parse::<StepFile>().is_ok() || is_unfinished(file);
     }
     match base.split_once('/') {
         None => matches!(base, ROOT_FILE | LATEST),
