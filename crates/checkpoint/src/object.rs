@@ -215,31 +215,6 @@ impl Client {
         self.send(Method::POST, key, query(), false, parts)
             .map(drop)
     }
-
-    /// All uploads below a prefix that were begun and not ended.
-    fn pending(&self, prefix: &str) -> io::Result<Vec<pending::Pending>> {
-        let mut uploads = Vec::new();
-        let mut pages = Pages::default();
-        loop {
-            let mut query = vec![
-                ("uploads".to_owned(), String::new()),
-                ("prefix".to_owned(), prefix.to_owned()),
-                ("max-uploads".to_owned(), PAGE.to_string()),
-            ];
-            if let Some((key, id)) = pages.marker().cloned() {
-                query.push(("key-marker".to_owned(), key));
-                query.push(("upload-id-marker".to_owned(), id));
-            }
-            let root = Path::default();
-            let body = self.send(Method::GET, &root, query, false, String::new())?;
-            let page = pending::page(&body)?;
-            uploads.extend(page.uploads);
-            // Beyond the bound the next prune finds the rest.
-            if uploads.len() >= MAX_ENTRIES || !pages.advance(page.next)? {
-                return Ok(uploads);
-            }
-        }
-    }
 }
 
 /// A prefix of a bucket.

@@ -40,7 +40,7 @@ impl Session {
         // The local tier is passed on; what stays is decided on the shared one.
         let (place, keep) = match &store.tiers {
             Some(tiers) => (&tiers.local, tiers::LOCAL_KEEP),
-            None => (&store.store, Policy { last: keep, every }),
+            None => (&store.shared, Policy { last: keep, every }),
         };
         Ok(Self(Saver::new(Saving {
             store: Arc::clone(place),

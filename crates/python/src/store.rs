@@ -129,7 +129,8 @@ impl From<TierBegun> for Attempt {
 #[pyclass(frozen, module = "trainyard_checkpoint._engine")]
 #[derive(Debug)]
 pub(crate) struct Store {
-    pub(crate) store: Arc<store::Store>,
+    /// The root itself.
+    pub(crate) shared: Arc<store::Store>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) tiers: Option<Tiers>,
 }
@@ -142,7 +143,7 @@ impl Store {
             None => vec![TierStore {
                 tier: Tier::Shared,
                 place: "store".to_owned(),
-                store: Arc::clone(&self.store),
+                store: Arc::clone(&self.shared),
             }],
         }
     }
@@ -186,7 +187,7 @@ impl Store {
                 None => None,
             };
             Ok(Self {
-                store,
+                shared: store,
                 clock,
                 tiers,
             })
@@ -207,7 +208,7 @@ impl Store {
             let store = store::Store::existing(storage, Arc::clone(&clock), seed)
                 .map_err(|error| of_root(&root, &error))?;
             Ok(Self {
-                store: Arc::new(store),
+                shared: Arc::new(store),
                 tiers: None,
                 clock,
             })
@@ -250,7 +251,7 @@ impl Store {
             Some(tiers) => tiers
                 .begin(&claimant, &wanted, &passed_over, &keep, &nodes)
                 .map(Attempt::from),
-            None => begin::begin(&self.store, &claimant, &wanted, &passed_over, &keep)
+            None => begin::begin(&self.shared, &claimant, &wanted, &passed_over, &keep)
                 .map(Attempt::from),
         })
         .map_err(|error| of_begin(&error))
@@ -270,7 +271,7 @@ impl Store {
             ..Wanted::default()
         };
         let found = py
-            .detach(|| begin::find(&self.store, step, &wanted))
+            .detach(|| begin::find(&self.shared, step, &wanted))
             .map_err(|error| of_begin(&error))?;
         Ok(found.map(|one| (one.folder.to_string(), one.crc32c.to_string())))
     }
@@ -279,7 +280,7 @@ impl Store {
     fn later_than(&self, py: Python<'_>, folder: &str) -> PyResult<BTreeMap<String, String>> {
         let loaded = step_name(folder)?;
         let found = py
-            .detach(|| begin::later_than(&self.store, &loaded))
+            .detach(|| begin::later_than(&self.shared, &loaded))
             .map_err(|error| of_begin(&error))?;
         let found = found.into_iter();
         Ok(found.map(|(name, why)| (name.to_string(), why)).collect())
@@ -300,7 +301,7 @@ impl Store {
             job,
             holder: launch.to_owned(),
         };
-        py.detach(|| begin::join(&self.store, &*self.clock, &claimant, timeout))
+        py.detach(|| begin::join(&self.shared, &*self.clock, &claimant, timeout))
             .map(Attempt::from)
             .map_err(|error| of_begin(&error))
     }
@@ -346,7 +347,7 @@ impl Store {
     fn restored(&self, py: Python<'_>, attempt: u32, restart: u32, folder: &str) -> PyResult<()> {
         let folder = step_name(folder)?;
         let id = AttemptId { attempt, restart };
-        py.detach(|| self.store.restored(id, &folder))
+        py.detach(|| self.shared.restored(id, &folder))
             .map_err(|error| of_store(&error))
     }
 }

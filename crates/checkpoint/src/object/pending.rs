@@ -2,6 +2,12 @@
 
 use std::io;
 
+use ::http::Method;
+use object_store::path::Path;
+
+use super::{Client, PAGE, pages::Pages};
+use crate::storage::MAX_ENTRIES;
+
 /// One pending upload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pending {
@@ -17,6 +23,33 @@ pub(super) struct Page {
     pub(super) uploads: Vec<Pending>,
     /// Where the next page begins: key and id.
     pub(super) next: Option<(String, String)>,
+}
+
+impl Client {
+    /// All uploads below a prefix that were begun and not ended.
+    pub(super) fn pending(&self, prefix: &str) -> io::Result<Vec<Pending>> {
+        let mut uploads = Vec::new();
+        let mut pages = Pages::default();
+        loop {
+            let mut query = vec![
+                ("uploads".to_owned(), String::new()),
+                ("prefix".to_owned(), prefix.to_owned()),
+                ("max-uploads".to_owned(), PAGE.to_string()),
+            ];
+            if let Some((key, id)) = pages.marker().cloned() {
+                query.push(("key-marker".to_owned(), key));
+                query.push(("upload-id-marker".to_owned(), id));
+            }
+            let root = Path::default();
+            let body = self.send(Method::GET, &root, query, false, String::new())?;
+            let found = page(&body)?;
+            uploads.extend(found.uploads);
+            // Beyond the bound the next prune finds the rest.
+            if uploads.len() >= MAX_ENTRIES || !pages.advance(found.next)? {
+                return Ok(uploads);
+            }
+        }
+    }
 }
 
 /// Reads a page. Only the few members that are needed; whatever else is there is passed over.

@@ -364,7 +364,7 @@ fn nodes_commit_together_and_a_lost_node_falls_back_to_shared() {
         assert!(!rank.tiers.is_shared(&first).unwrap());
     }
     // Rank 0 shows the step, rank 1 copies, rank 0 commits.
-    assert_eq!(drain_two(&ranks).unwrap(), Turn::Committed(first.clone()));
+    assert_eq!(drain_two(&ranks).unwrap(), Turn::Committed(first));
     assert_eq!(load(ranks[1].tiers.stores(), 2), Some((1100, Vec::new())));
     let second = save_two(&ranks, 1200);
     // Both nodes are there: the newest step, which goes through the shared tier for the pieces of the other node.

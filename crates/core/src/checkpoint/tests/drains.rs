@@ -21,9 +21,9 @@ fn steps_of(folders: &[StepName]) -> Vec<u64> {
 
 #[test]
 fn newest_is_drained_and_others_skipped() {
+    type Case<'a> = (&'a [(u64, &'a str)], DrainPolicy, Option<u64>, &'a str);
     let all = DrainPolicy::default();
     let tenth = DrainPolicy { every: Some(10) };
-    type Case<'a> = (&'a [(u64, &'a str)], DrainPolicy, Option<u64>, &'a str);
     let cases: [Case<'_>; 11] = [
         (&[], all, None, "nothing to copy"),
         (&[(1, "safe")], all, None, "nothing to copy"),

@@ -141,7 +141,7 @@ fn no_interval_is_proposed_unless_all_saves_were_observed() {
     assert_eq!(
         wins(
             1,
-            &[left.clone(), saves[0].clone(), saves[1].clone(), failed(9)],
+            &[left, saves[0].clone(), saves[1].clone(), failed(9)],
             &[]
         ),
         Some(all)

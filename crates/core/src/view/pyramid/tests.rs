@@ -15,7 +15,7 @@ fn direct(
     (
         values().reduce(f64::min),
         values().reduce(f64::max),
-        values().last(),
+        values().next_back(),
         count(values().count()),
         count(inside.len() - values().count()),
     )
