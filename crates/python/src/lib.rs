@@ -9,6 +9,7 @@
 //! Every call that can wait releases the GIL. Threads that outlive a call never take it, so they cannot hang an interpreter that ends.
 
 mod arena;
+mod drain;
 mod error;
 mod restore;
 mod save;
@@ -23,10 +24,10 @@ mod _engine {
     #[pymodule_export]
     use super::{
         arena::{Arena, Layout, owner},
+        drain::Drain,
         error::{Abandoned, CheckpointError, Damaged, Fenced, NoRoom, NotFound},
         restore::Checkpoint,
         save::{Save, Session},
         store::{Attempt, Store},
-        tiers::Drain,
     };
 }

@@ -354,7 +354,7 @@ fn flipped_byte_is_read_from_the_next_tier() {
 }
 
 #[test]
-fn nodes_commit_together_and_a_lost_node_falls_back_to_shared() {
+fn nodes_commit_together_and_one_may_be_lost() {
     let (a, b, shared) = (FaultyDisk::new(1), FaultyDisk::new(2), FaultyDisk::new(3));
     let ranks = start_two([&a, &b], &shared, 1);
     let first = save_two(&ranks, 1100);

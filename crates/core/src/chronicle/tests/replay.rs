@@ -204,7 +204,7 @@ fn last_failure_of_a_stored_run_is_one_failure() {
 }
 
 #[test]
-fn ledger_that_is_not_sound_adds_facts_only_when_it_changes() {
+fn unsound_ledger_adds_facts_only_when_it_changes() {
     let mut ledger = two_attempts();
     ledger.attempts[0].millis.insert(Phase::Stalled, u64::MAX);
     let status = status(&ledger);

@@ -366,7 +366,7 @@ fn save_longer_than_the_grace_is_reported_once() {
     ] {
         let mut world = world(SeenStore::Unused);
         for role in world.job.roles.values_mut() {
-            let spec = role.template.spec.as_mut().unwrap();
+            let spec = role.template.spec.get_or_insert_default();
             spec.termination_grace_period_seconds = grace;
         }
         let slow = CompleteStep {

@@ -108,7 +108,7 @@ fn nothing_is_claimed_without_measurements() {
 }
 
 #[test]
-fn no_interval_is_proposed_unless_all_saves_were_observed() {
+fn no_interval_is_proposed_with_saves_unobserved() {
     let wins = |saving: i64, saves: &[(i64, What)], more: &[(i64, What)]| {
         let spans = [
             (1, Phase::Training, 800),

@@ -68,7 +68,7 @@ fn nodes_are_in_the_order_of_the_topology() {
 }
 
 #[test]
-fn slots_that_the_last_attempt_does_not_have_sit_nowhere() {
+fn slots_beyond_the_last_attempt_sit_nowhere() {
     let chronicle = chronicle([
         seated(1, 1, 0, 8, "a"),
         seated(1, 1, 1, 8, "b"),
