@@ -155,8 +155,14 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failure> {
             others::provide(&Cluster::find(State::locked(name)?)?.state)
         }
         "test" => {
+            let names = std::mem::take(&mut arguments.command);
             arguments.finish()?;
-            suite().map(|ran| println!("{ran}"))
+            let ran = if names.is_empty() {
+                suite()
+            } else {
+                suite::some(&names)
+            };
+            ran.map(|ran| println!("{ran}"))
         }
         "exec" => {
             let command = std::mem::take(&mut arguments.command);

@@ -142,14 +142,20 @@ pub(crate) fn suite() -> Result<String, Failure> {
         return Err(Failure::Failed(format!("failed: {}", failed.join("; "))));
     }
     let checks = format!("{} checks", CHECKS.len());
-    Ok(match tests()? {
+    Ok(match tests(&[])? {
         Some(words) => format!("{checks}, {words}"),
         None => checks,
     })
 }
 
-/// Runs the tests that want a cluster, if there are any.
-fn tests() -> Result<Option<String>, Failure> {
+/// Runs the tests that want a cluster and have one of `names` in their name.
+pub(super) fn some(names: &[&str]) -> Result<String, Failure> {
+    super::need_machine()?;
+    Ok(tests(names)?.unwrap_or_else(|| "0 tests".to_owned()))
+}
+
+/// Runs the tests that want a cluster, if there are any: those with one of `names` in their name, all without a name.
+fn tests(names: &[&str]) -> Result<Option<String>, Failure> {
     let folder = step::root().join("crates/kube/tests");
     let is_there = [format!("{TESTS}.rs"), format!("{TESTS}/main.rs")]
         .iter()
@@ -172,7 +178,8 @@ fn tests() -> Result<Option<String>, Failure> {
     install(&fixture)?;
     let mut command = fixture.command("cargo");
     command.env("TRAINYARD_REAL_NODES", "1");
-    command.args(words).args([TESTS, "--no-fail-fast"]);
+    command.args(words).args([TESTS, "--no-fail-fast", "--"]);
+    command.args(names);
     step::harness::counted(&mut command).map(Some)
 }
 
