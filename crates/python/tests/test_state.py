@@ -166,7 +166,7 @@ class State(Case):
     def test_arguments(self) -> None:
         cases = [
             ({"drain_every": 10}, "and `local` is not given"),
-            ({"local": "s3://bucket/run"}, "`local` must be a folder of the node"),
+            ({"local": "s3://bucket/run"}, "`local` must be the path of a folder of the node"),
             ({"local": "/nowhere", "bandwidth": 0}, "`bandwidth` must be a number of 1 or more"),
             ({"rank": 1}, "`rank` and `world` go together"),
         ]
