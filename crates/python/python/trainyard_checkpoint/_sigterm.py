@@ -35,7 +35,8 @@ class Sigterm:
 
     def left(self, seconds: float) -> float:
         """Of these seconds, those that the grace time leaves."""
-        if self._at is None:
+        # One that a program survived had no SIGKILL behind it.
+        if self._at is None or time.monotonic() > self._at + self._grace:
             return seconds
         return max(min(seconds, self._at + _USED_SHARE * self._grace - time.monotonic()), 0.0)
 

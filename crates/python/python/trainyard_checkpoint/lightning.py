@@ -49,6 +49,9 @@ class TrainyardCheckpointIO(TorchCheckpointIO):  # type: ignore[misc]
         for name in ("rank", "world", "group", "every", "rng", "sigterm", "per_rank", "data"):
             if name in options:
                 raise CheckpointError(f"`{name}` is decided by Lightning and cannot be given")
+        for name in ("local", "drain_every", "bandwidth"):
+            if name in options:
+                raise CheckpointError(f"`{name}`: the adapter for Lightning reads and writes the root only, without a local tier")
         self.root = _arguments.root(root)
         self._options = options
         self._checkpointer: Checkpointer | None = None
@@ -124,12 +127,12 @@ class TrainyardCheckpointIO(TorchCheckpointIO):  # type: ignore[misc]
     def _attempt(self) -> Checkpointer:
         """With an attempt that resumes from the step that was loaded, though there may be later ones."""
         checkpointer, loaded = self._made(), self._loaded
-        self._loaded = None
         if loaded is not None and checkpointer._begun is None:
             world, store = checkpointer._open()
             checkpointer._begin(store.later_than(loaded))
             if checkpointer._resumes_from is not None:
                 checkpointer._is_restored(world, store, checkpointer._resumes_from)
+        self._loaded = None
         return checkpointer
 
     def _load_newest(self) -> dict[str, Any]:
