@@ -35,15 +35,17 @@ const ARROWS: &[(&str, &[&str])] = &[
             "trainyard-stacks",
         ],
     ),
-    ("trainyard-kube", &["trainyard-core"]),
+    ("trainyard-kube", &["trainyard-core", "trainyard-serve"]),
     ("trainyard-probe", &["trainyard-core"]),
     // The border to Python, beside the binary: it joins nothing.
     (
         "trainyard-python",
         &["trainyard-checkpoint-engine", "trainyard-core"],
     ),
+    ("trainyard-serve", &[]),
     ("trainyard-smoke", &[]),
     ("trainyard-stacks", &[]),
+    ("trainyard-web", &["trainyard-core", "trainyard-serve"]),
     (
         "trainyard",
         &[
@@ -54,8 +56,10 @@ const ARROWS: &[(&str, &[&str])] = &[
             "trainyard-host",
             "trainyard-kube",
             "trainyard-probe",
+            "trainyard-serve",
             "trainyard-smoke",
             "trainyard-stacks",
+            "trainyard-web",
         ],
     ),
     (

@@ -167,20 +167,24 @@ fn end(drain: &Drain, board: &Board, turn: Result<Turn, DrainError>) {
         Ok(Turn::Copied(_) | Turn::Committed(_)) => "the time is over".to_owned(),
         Err(error) => error.to_string(),
     };
-    let is_behind = newest_behind(drain).is_some();
+    // A tier that cannot be read shows nothing that is safe.
+    let is_behind = !matches!(newest_behind(drain), Ok(None));
     board.lock().left_behind = is_behind.then_some(why);
 }
 
 /// Whether a rank other than 0 may get one more step to copy: the newest one is not there yet, rank 0 has not ended, and it fits.
 fn expects_more(drain: &Drain, left: Duration) -> bool {
     let ended = within(ATTEMPTS, &drain.id.drained_file());
-    newest_behind(drain).is_some_and(|history| !drain.is_too_late(&history, left))
+    (newest_behind(drain).ok().flatten()).is_some_and(|history| !drain.is_too_late(&history, left))
         && drain.tiers.shared.storage.stat(&ended).is_err()
 }
 
 /// The history, where its newest step is not on the shared tier yet.
-fn newest_behind(drain: &Drain) -> Option<Lineage> {
-    let history = drain.tiers.local_history().ok()?;
-    let newest = history.newest()?;
-    (!matches!(drain.tiers.is_shared(&newest.folder), Ok(true))).then_some(history)
+fn newest_behind(drain: &Drain) -> Result<Option<Lineage>, StoreError> {
+    let history = drain.tiers.local_history()?;
+    let is_behind = history.newest().is_some_and(|newest| {
+        let shared = drain.tiers.is_shared(&newest.folder);
+        !matches!(shared, Ok(true))
+    });
+    Ok(is_behind.then_some(history))
 }
