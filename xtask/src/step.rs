@@ -36,21 +36,21 @@ const TOOLS: &str = "trainyard-tools";
 /// The command that runs a pure program of `tools/programs`, built for speed and without waiting for the client of a
 /// cluster to be built.
 pub(crate) fn pure_tool(name: &str) -> Command {
-    pure_tool_built("release", name)
+    pure_tool_built("release", &[], name)
 }
 
-/// The command that hunts with a program of `tools/programs`, built to be ready soon.
+/// The command that hunts with a program of `tools/programs`, built to be ready soon: with what the tests of mutants are built with.
 pub(crate) fn hunt_tool(name: &str) -> Command {
-    pure_tool_built(HUNT, name)
+    pure_tool_built(HUNT, &["--features", "mutants"], name)
 }
 
 /// The profile of hunts over seeds and of the tests of mutants.
 pub(crate) const HUNT: &str = "hunt";
 
-fn pure_tool_built(profile: &str, name: &str) -> Command {
+fn pure_tool_built(profile: &str, features: &[&str], name: &str) -> Command {
     let mut command = cargo(&["run", "--quiet", "--locked", "--profile", profile]);
     command.args(["--package", TOOLS, "--no-default-features"]);
-    command.args(["--bin", name, "--"]);
+    command.args(features).args(["--bin", name, "--"]);
     command
 }
 
