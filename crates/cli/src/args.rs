@@ -192,6 +192,9 @@ Examples:
 pub(crate) struct Status {
     #[command(flatten)]
     pub(crate) which: Which,
+    /// Print it again every two seconds, until the job has ended or Ctrl-C
+    #[arg(short, long, conflicts_with = "format")]
+    pub(crate) watch: bool,
     #[command(flatten)]
     pub(crate) place: Place,
     #[command(flatten)]
@@ -273,6 +276,9 @@ Examples:
 pub(crate) struct Explain {
     #[command(flatten)]
     pub(crate) which: Which,
+    /// Print it again every two seconds, until the job has ended or Ctrl-C
+    #[arg(short, long, conflicts_with = "format")]
+    pub(crate) watch: bool,
     #[command(flatten)]
     pub(crate) place: Place,
     #[command(flatten)]

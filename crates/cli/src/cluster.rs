@@ -35,6 +35,21 @@ pub(crate) fn connect(place: &Place) -> Result<Site<'_>, Failure> {
     })
 }
 
+/// Does `work` with the connection of the call before, where there is one. A connection with which it failed is not used again.
+pub(crate) fn connected<'a, T>(
+    site: &mut Option<Site<'a>>,
+    place: &'a Place,
+    work: impl FnOnce(&Site<'a>) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let used = match site.take() {
+        Some(site) => site,
+        None => connect(place)?,
+    };
+    let done = work(&used)?;
+    *site = Some(used);
+    Ok(done)
+}
+
 impl Site<'_> {
     /// The job that `word` means: `name`, or `kind/name`.
     pub(crate) fn find(&self, word: &str) -> Result<JobSeen, Failure> {

@@ -26,6 +26,7 @@ mod simulate;
 mod stacks;
 mod status;
 mod stop;
+mod watched;
 
 use std::path::Path;
 

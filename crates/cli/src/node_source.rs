@@ -15,6 +15,21 @@ const TOO_LARGE: [&str; 3] = ["TY004", "TY006", "TY012"];
 
 /// The cluster snapshot that the arguments select; prints its warnings.
 pub(crate) fn snapshot(args: &NodeSource, printer: &mut Printer) -> Result<Snapshot, Failure> {
+    let snapshot = read(args)?;
+    for warning in warnings(&snapshot) {
+        printer.summary(&warning);
+    }
+    Ok(snapshot)
+}
+
+/// One line for each warning of a snapshot.
+pub(crate) fn warnings(snapshot: &Snapshot) -> Vec<String> {
+    let warnings = snapshot.warnings.iter();
+    warnings.map(|it| format!("warning: {it}")).collect()
+}
+
+/// The cluster snapshot that the arguments select.
+pub(crate) fn read(args: &NodeSource) -> Result<Snapshot, Failure> {
     let mut snapshot = if let Some(path) = &args.nodes {
         let name = source::name(path);
         let values = values(&name, &source::read(path, MAX_BYTES)?)?;
@@ -32,9 +47,6 @@ pub(crate) fn snapshot(args: &NodeSource, printer: &mut Printer) -> Result<Snaps
     };
     if !args.topology.is_empty() {
         snapshot.set_topology(args.topology.iter().map(String::as_str));
-    }
-    for warning in &snapshot.warnings {
-        printer.summary(&format!("warning: {warning}"));
     }
     Ok(snapshot)
 }

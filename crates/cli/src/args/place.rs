@@ -47,6 +47,9 @@ pub(crate) struct Nodes {
     /// Show every node, however many there are
     #[arg(short, long)]
     pub(crate) all: bool,
+    /// Print it again every two seconds, until Ctrl-C
+    #[arg(short, long, conflicts_with_all = ["format", "svg", "nodes"])]
+    pub(crate) watch: bool,
     /// Also write an SVG drawing to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) svg: Option<PathBuf>,

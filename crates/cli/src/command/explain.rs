@@ -10,9 +10,11 @@ use trainyard_core::{
 };
 use trainyard_host::{FailedRank, Outcome};
 
+use super::watched::{Frame, watch};
 use crate::{
     args::{Explain, Format},
-    clean, cluster,
+    clean,
+    cluster::{self, Site},
     failure::{Exit, Failure},
     paint::Paint,
     printer::Printer,
@@ -35,22 +37,23 @@ const HEADINGS: usize = 10;
 
 /// Prints the answer.
 pub(super) fn run(args: &Explain, printer: &mut Printer) -> Result<Exit, Failure> {
-    let facts = if args.place.is_cluster() {
-        let site = cluster::connect(&args.place)?;
-        let job = site.find(&args.which.job)?;
-        let words = site.words(&args.which.job);
-        site.look.facts(&job, &words).map_err(cluster::refused)?
-    } else {
-        let store = stored::open(&args.state)?;
-        here(&stored::find(&store, &args.which)?)
-    };
+    let mut site = None;
+    if args.watch {
+        return watch(printer, |printer| {
+            let facts = facts(args, &mut site)?;
+            let answer = explain(&facts);
+            Ok(Frame {
+                exit: exit(answer.standing),
+                is_last: !matches!(answer.standing, Standing::Runs | Standing::Waits),
+                ..Frame::of(text(&facts, &answer, printer))
+            })
+        });
+    }
+    let facts = facts(args, &mut site)?;
     let answer = explain(&facts);
     match args.format {
         Format::Text => {
-            let width = printer
-                .width()
-                .map(|width| width.saturating_sub(HEADINGS + 2));
-            let text = render(&facts.job.name, &answer, width, printer.stdout_paint());
+            let text = text(&facts, &answer, printer);
             printer.data(text.as_bytes())?;
         }
         Format::Json => printer.json(&Document {
@@ -60,10 +63,32 @@ pub(super) fn run(args: &Explain, printer: &mut Printer) -> Result<Exit, Failure
             answer: &answer,
         })?,
     }
-    Ok(match answer.standing {
+    Ok(exit(answer.standing))
+}
+
+fn facts<'a>(args: &'a Explain, site: &mut Option<Site<'a>>) -> Result<Facts, Failure> {
+    if !args.place.is_cluster() {
+        let store = stored::open(&args.state)?;
+        return Ok(here(&stored::find(&store, &args.which)?));
+    }
+    cluster::connected(site, &args.place, |site| {
+        let job = site.find(&args.which.job)?;
+        let words = site.words(&args.which.job);
+        site.look.facts(&job, &words).map_err(cluster::refused)
+    })
+}
+
+fn text(facts: &Facts, answer: &Answer, printer: &Printer) -> String {
+    let width = printer.width();
+    let width = width.map(|width| width.saturating_sub(HEADINGS + 2));
+    render(&facts.job.name, answer, width, printer.stdout_paint())
+}
+
+fn exit(standing: Standing) -> Exit {
+    match standing {
         Standing::Failed => Exit::Failed,
         _ => Exit::Done,
-    })
+    }
 }
 
 fn render(job: &str, answer: &Answer, width: Option<usize>, paint: Paint) -> String {

@@ -12,6 +12,7 @@ use trainyard_core::{
     probe::Outcome,
 };
 
+use super::watched::{Frame, watch};
 use crate::{
     args::{Format, Nodes},
     clean,
@@ -44,6 +45,17 @@ struct Document<'a> {
 
 /// Prints the tree, and draws it where asked to.
 pub(super) fn run(args: &Nodes, printer: &mut Printer) -> Result<Exit, Failure> {
+    if args.watch {
+        return watch(printer, |printer| {
+            let snapshot = node_source::read(&args.node_source)?;
+            let area = survey(&snapshot);
+            let text = text(&area, &Signs::new(&area), args.all, printer.stdout_paint());
+            Ok(Frame {
+                notes: node_source::warnings(&snapshot),
+                ..Frame::of(text)
+            })
+        });
+    }
     let snapshot = node_source::snapshot(&args.node_source, printer)?;
     let area = survey(&snapshot);
     let signs = Signs::new(&area);

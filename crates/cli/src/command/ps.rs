@@ -1,14 +1,16 @@
 //! `trainyard ps`: the runs on this machine, or the jobs of a cluster.
 
-use std::{cmp::Reverse, path::PathBuf, thread, time::Duration};
+use std::{cmp::Reverse, path::PathBuf};
 
 use jiff::{Timestamp, civil::DateTime, tz::TimeZone};
 use serde::Serialize;
 use trainyard_host::store::{RunFolder, Store, StoreError};
 
+use super::watched::{Frame, watch};
 use crate::{
     args::{Format, Ps},
-    clean, cluster,
+    clean,
+    cluster::{self, Site},
     failure::{Exit, Failure},
     job_report::{JobRow, Origin},
     printer::Printer,
@@ -16,11 +18,6 @@ use crate::{
     table::columns,
     words,
 };
-
-/// How often the list is printed again.
-const WATCH_EVERY: Duration = Duration::from_secs(2);
-/// Empties the terminal.
-const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
 
 /// The JSON form. Documented in `docs/reference/json.md`; fields are only ever added.
 #[derive(Debug, Serialize)]
@@ -78,45 +75,35 @@ fn started_at(run_id: &str) -> Option<Timestamp> {
 
 /// Prints the list. A run that cannot be read has a row that says why.
 pub(super) fn run(args: &Ps, printer: &mut Printer) -> Result<Exit, Failure> {
+    let mut site = None;
     if args.watch {
-        return watch(args, printer);
+        return watch(printer, |_| Ok(frame(&list(args, &mut site)?, args)));
     }
-    print(args, printer)?;
+    let list = list(args, &mut site)?;
+    match args.format {
+        Format::Json => printer.json(&list)?,
+        Format::Text => frame(&list, args).print(printer)?,
+    }
     Ok(Exit::Done)
 }
 
-/// Prints the list repeatedly, until stdout is closed.
-fn watch(args: &Ps, printer: &mut Printer) -> Result<Exit, Failure> {
-    let both = printer.stdout_is_terminal() && printer.stderr_is_terminal();
-    loop {
-        if both {
-            printer.draw(CLEAR);
-        }
-        print(args, printer)?;
-        if !both {
-            printer.data(b"\n")?;
-        }
-        printer.flush()?;
-        if !printer.has_reader() {
-            return Ok(Exit::Done);
-        }
-        thread::sleep(WATCH_EVERY);
+/// The list as text, or why it is empty.
+fn frame(list: &List, args: &Ps) -> Frame {
+    if list.runs.is_empty() && list.unreadable.is_empty() {
+        let notes = vec![list.if_empty.clone()];
+        return Frame {
+            notes,
+            ..Frame::of(String::new())
+        };
     }
+    Frame::of(table(list, args, Timestamp::now()))
 }
 
-fn print(args: &Ps, printer: &mut Printer) -> Result<(), Failure> {
-    let list = if is_cluster(args) {
-        in_cluster(args)?
+fn list<'a>(args: &'a Ps, site: &mut Option<Site<'a>>) -> Result<List, Failure> {
+    if is_cluster(args) {
+        cluster::connected(site, &args.place, |site| in_cluster(args, site))
     } else {
-        on_machine(args)?
-    };
-    match args.format {
-        Format::Json => printer.json(&list),
-        Format::Text if list.runs.is_empty() && list.unreadable.is_empty() => {
-            printer.summary(&list.if_empty);
-            Ok(())
-        }
-        Format::Text => printer.data(table(&list, args, Timestamp::now()).as_bytes()),
+        on_machine(args)
     }
 }
 
@@ -125,8 +112,7 @@ fn is_cluster(args: &Ps) -> bool {
 }
 
 /// The jobs of the cluster, the newest first.
-fn in_cluster(args: &Ps) -> Result<List, Failure> {
-    let site = cluster::connect(&args.place)?;
+fn in_cluster(args: &Ps, site: &Site<'_>) -> Result<List, Failure> {
     let namespace = (!args.all_namespaces).then_some(site.namespace.as_str());
     let jobs = site.look.jobs(namespace).map_err(cluster::refused)?;
     let if_empty = match namespace {

@@ -10,9 +10,11 @@ use trainyard_core::{
     reason::Code,
 };
 
+use super::watched::{Frame, watch};
 use crate::{
     args::{Format, Status},
-    bar, clean, cluster,
+    bar, clean,
+    cluster::{self, Site},
     failure::{Exit, Failure},
     job_report::{JobReport, Origin, Placed, Processes},
     paint::Paint,
@@ -36,16 +38,24 @@ struct Document<'a> {
 
 /// Prints the status.
 pub(super) fn run(args: &Status, printer: &mut Printer) -> Result<Exit, Failure> {
+    let mut site = None;
+    if args.watch {
+        return watch(printer, |printer| {
+            let now = Timestamp::now();
+            let report = read(args, &mut site, now)?;
+            Ok(Frame {
+                is_last: report.row.ended_at.is_some(),
+                ..Frame::of(render(
+                    &report,
+                    now,
+                    printer.width(),
+                    printer.stdout_paint(),
+                ))
+            })
+        });
+    }
     let now = Timestamp::now();
-    let report = if args.place.is_cluster() {
-        let site = cluster::connect(&args.place)?;
-        let job = site.find(&args.which.job)?;
-        let pods = site.look.pods(&job).map_err(cluster::refused)?;
-        site.report(&args.which.job, &job, &pods, now)
-    } else {
-        let store = stored::open(&args.state)?;
-        stored::find(&store, &args.which)?.report(now)
-    };
+    let report = read(args, &mut site, now)?;
     match args.format {
         Format::Text => {
             let text = render(&report, now, printer.width(), printer.stdout_paint());
@@ -54,6 +64,22 @@ pub(super) fn run(args: &Status, printer: &mut Printer) -> Result<Exit, Failure>
         Format::Json => printer.json(&document(&report))?,
     }
     Ok(Exit::Done)
+}
+
+fn read<'a>(
+    args: &'a Status,
+    site: &mut Option<Site<'a>>,
+    now: Timestamp,
+) -> Result<JobReport, Failure> {
+    if !args.place.is_cluster() {
+        let store = stored::open(&args.state)?;
+        return Ok(stored::find(&store, &args.which)?.report(now));
+    }
+    cluster::connected(site, &args.place, |site| {
+        let job = site.find(&args.which.job)?;
+        let pods = site.look.pods(&job).map_err(cluster::refused)?;
+        Ok(site.report(&args.which.job, &job, &pods, now))
+    })
 }
 
 /// The status as text.

@@ -1,4 +1,4 @@
-//! `logs --tail --since --grep` and `ps --watch`.
+//! `logs --tail --since --grep`, and `--watch` of `ps`, `status` and `explain`.
 
 use std::{
     io::{BufRead as _, BufReader},
@@ -129,4 +129,19 @@ fn a_list_that_is_watched() {
     // Nobody reads it any more, so it ends.
     let ended = child.wait().expect("it ends");
     assert_eq!(ended.code(), Some(0));
+}
+
+#[test]
+fn watching_ends_with_the_job() {
+    let call = run(&["-q"], &job(1, "false"));
+    assert_eq!(call.run().code, Some(1));
+    let status = call.again(&["status", "j", "--watch"]).run();
+    assert_eq!(status.code, Some(0), "{}", status.stderr);
+    let readings = status.stdout.matches("conditions").count();
+    assert_eq!(readings, 1, "{}", status.stdout);
+    let explained = call.again(&["explain", "j", "--watch"]).run();
+    assert_eq!(explained.code, Some(1), "{}", explained.stderr);
+    // What cannot be read at first is an error, and nothing to wait for.
+    let unknown = call.again(&["status", "k", "--watch"]).run();
+    assert_eq!(unknown.code, Some(2), "{}", unknown.stdout);
 }
