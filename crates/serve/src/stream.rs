@@ -1,14 +1,17 @@
 //! Replies that are written while they are read.
 //!
 //! Invariants:
-//! - A stream holds at most `parts` parts of `part_bytes` bytes each, and these are charged to its connection when it begins.
+//! - A stream holds at most so many parts and so many bytes, and these are charged to its connection when it begins.
 //! - Its writer never waits for its reader: a part that has no room is refused, and the writer decides what the reader misses.
 
 use std::{
     convert::Infallible,
     pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::{Context, Poll, ready},
 };
 
 use bytes::Bytes;
@@ -19,26 +22,30 @@ use tokio::sync::mpsc;
 
 use crate::room::{Phase, Place};
 
-/// A stream of at most so many parts at once, each of at most so many bytes.
-pub fn channel(parts: usize, part_bytes: usize) -> (Sender, Stream) {
-    let parts = parts.max(1);
-    let (sender, receiver) = mpsc::channel(parts);
-    let sender = Sender {
-        queue: sender,
-        part_bytes,
-    };
+/// A stream that holds at most so many parts, and so many bytes in all of them.
+pub fn channel(parts: usize, bytes: usize) -> (Sender, Stream) {
+    let (sender, receiver) = mpsc::channel(parts.max(1));
+    let held = Arc::new(AtomicUsize::new(0));
     let stream = Stream {
         queue: receiver,
-        most_bytes: parts.saturating_mul(part_bytes),
+        held: Arc::clone(&held),
+        most_bytes: bytes,
+    };
+    let sender = Sender {
+        queue: sender,
+        held,
+        most_bytes: bytes,
     };
     (sender, stream)
 }
 
-/// The writer's end of a stream; the stream ends when all of them are dropped and what was sent has been read.
-#[derive(Clone, Debug)]
+/// The writer's end of a stream; the stream ends when it is dropped and what was sent has been read.
+#[derive(Debug)]
 pub struct Sender {
     queue: mpsc::Sender<Bytes>,
-    part_bytes: usize,
+    /// Bytes of all parts in the queue.
+    held: Arc<AtomicUsize>,
+    most_bytes: usize,
 }
 
 /// Why a part was not taken.
@@ -50,21 +57,28 @@ pub enum SendError {
     /// The reader has left.
     #[error("the reader of the stream has left")]
     Closed,
-    /// The part is larger than the stream takes.
+    /// The part is larger than all that the stream holds.
     #[error("a part of the stream has more than {0} bytes, the maximum")]
     TooLarge(usize),
 }
 
 impl Sender {
     /// Sends a part, where there is room for it.
-    pub fn try_send(&self, part: Bytes) -> Result<(), SendError> {
-        if part.len() > self.part_bytes {
-            return Err(SendError::TooLarge(self.part_bytes));
+    pub fn try_send(&mut self, part: Bytes) -> Result<(), SendError> {
+        let size = part.len();
+        if size > self.most_bytes {
+            return Err(SendError::TooLarge(self.most_bytes));
         }
-        self.queue.try_send(part).map_err(|error| match error {
-            mpsc::error::TrySendError::Full(_) => SendError::Full,
-            mpsc::error::TrySendError::Closed(_) => SendError::Closed,
-        })
+        let permit = self.queue.try_reserve().map_err(|error| match error {
+            mpsc::error::TrySendError::Full(()) => SendError::Full,
+            mpsc::error::TrySendError::Closed(()) => SendError::Closed,
+        })?;
+        if self.held.load(Ordering::Acquire) + size > self.most_bytes {
+            return Err(SendError::Full);
+        }
+        self.held.fetch_add(size, Ordering::AcqRel);
+        permit.send(part);
+        Ok(())
     }
 
     /// How many parts have room.
@@ -82,6 +96,7 @@ impl Sender {
 #[derive(Debug)]
 pub struct Stream {
     queue: mpsc::Receiver<Bytes>,
+    held: Arc<AtomicUsize>,
     most_bytes: usize,
 }
 
@@ -93,7 +108,14 @@ impl Stream {
 
     /// The next part, as a connection would send it; nothing at the end.
     pub async fn next(&mut self) -> Option<Bytes> {
-        self.queue.recv().await
+        std::future::poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        let part = ready!(self.queue.poll_recv(cx));
+        let size = part.as_ref().map_or(0, Bytes::len);
+        self.held.fetch_sub(size, Ordering::AcqRel);
+        Poll::Ready(part)
     }
 }
 
@@ -107,16 +129,13 @@ pub(crate) enum Content {
 /// A stream on its connection.
 #[derive(Debug)]
 pub(crate) struct Flow {
-    queue: mpsc::Receiver<Bytes>,
+    stream: Stream,
     place: Arc<Place>,
 }
 
 impl Flow {
     pub(crate) fn new(stream: Stream, place: Arc<Place>) -> Self {
-        Self {
-            queue: stream.queue,
-            place,
-        }
+        Self { stream, place }
     }
 }
 
@@ -141,8 +160,8 @@ impl Body for Content {
         match self.get_mut() {
             Self::Whole(whole) => Pin::new(whole).poll_frame(cx),
             Self::Stream(flow) => flow
-                .queue
-                .poll_recv(cx)
+                .stream
+                .poll_next(cx)
                 .map(|part| part.map(|part| Ok(Frame::data(part)))),
         }
     }

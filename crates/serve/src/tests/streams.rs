@@ -10,19 +10,20 @@ use crate::{SendError, Sender};
 const GET: &str = "GET / HTTP/1.1\r\nhost: test\r\n\r\n";
 
 /// A server of streams, and the writer of each that was asked for.
-fn streams(parts: usize, part_bytes: usize) -> (Server, Arc<Mutex<Vec<Sender>>>) {
+fn streams(parts: usize, bytes: usize) -> (Server, Arc<Mutex<Vec<Sender>>>) {
     let writers: Arc<Mutex<Vec<Sender>>> = Arc::default();
     let kept = Arc::clone(&writers);
     let server = server(move |_| {
-        let (sender, stream) = channel(parts, part_bytes);
+        let (sender, stream) = channel(parts, bytes);
         kept.lock().unwrap().push(sender);
         Reply::stream("text/event-stream", stream)
     });
     (server, writers)
 }
 
-fn writer(writers: &Mutex<Vec<Sender>>, number: usize) -> Sender {
-    writers.lock().unwrap()[number].clone()
+/// The writer of the only stream.
+fn writer(writers: &Mutex<Vec<Sender>>) -> Sender {
+    writers.lock().unwrap().pop().unwrap()
 }
 
 #[tokio::test]
@@ -34,14 +35,15 @@ async fn parts_arrive_as_they_are_written() {
     let mut stream = connect(address, GET).await;
     let head = read_until(&mut stream, "\r\n\r\n").await;
     assert!(head.contains("x-content-type-options: nosniff"), "{head}");
+    let mut writer = writer(&writers);
     for part in ["first", "second"] {
-        writer(&writers, 0).try_send(Bytes::from(part)).unwrap();
+        writer.try_send(Bytes::from(part)).unwrap();
         read_until(&mut stream, part).await;
         // A reader that takes everything is not closed, however long nothing is sent.
         tokio::time::sleep(Duration::from_millis(120)).await;
     }
     // The end of the stream is the end of the answer; then the connection is idle.
-    writers.lock().unwrap().clear();
+    drop(writer);
     assert_eq!(rest(&mut stream).await, "0\r\n\r\n");
 }
 
@@ -53,7 +55,7 @@ async fn a_slow_reader_holds_only_its_queue() {
     let address = start(server);
     let mut stream = connect(address, GET).await;
     read_until(&mut stream, "\r\n\r\n").await;
-    let writer = writer(&writers, 0);
+    let mut writer = writer(&writers);
     let part = Bytes::from(vec![b'a'; 64 * 1024]);
     let too_large = Bytes::from(vec![b'a'; 64 * 1024 + 1]);
     let refused = writer.try_send(too_large);
@@ -87,7 +89,7 @@ async fn a_reader_that_leaves_frees_its_place() {
     assert_eq!(traffic.open_now("test"), 1);
     drop(stream);
     until("its place was kept", || traffic.open_now("test") == 0).await;
-    let writer = writer(&writers, 0);
+    let mut writer = writer(&writers);
     assert!(writer.is_closed());
     assert_eq!(writer.try_send(Bytes::new()), Err(SendError::Closed));
 }
@@ -109,13 +111,14 @@ async fn silent_connections_close_no_stream() {
     })
     .await;
     assert!(traffic.open_now("test") <= i64::try_from(connections).unwrap());
-    writer(&writers, 0).try_send(Bytes::from("still")).unwrap();
+    let mut writer = writer(&writers);
+    writer.try_send(Bytes::from("still")).unwrap();
     read_until(&mut stream, "still").await;
 }
 
 #[tokio::test]
 async fn streams_share_the_budget_of_bytes() {
-    let (mut server, _writers) = streams(4, 1024);
+    let (mut server, _writers) = streams(4, 4096);
     server.bounds.size.bytes = 6 * 1024;
     let traffic = server.traffic.clone();
     let address = start(server);
@@ -139,7 +142,7 @@ async fn the_head_of_a_stream_has_no_body() {
     let answer = ask(address, request).await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     assert!(answer.ends_with("\r\n\r\n"), "{answer}");
-    assert!(writer(&writers, 0).is_closed());
+    assert!(writer(&writers).is_closed());
     until("its place was kept", || traffic.open_now("test") == 0).await;
 }
 
@@ -159,4 +162,16 @@ fn only_a_stream_that_is_read_stays_open() {
     let third = enter().unwrap();
     assert!(first.phase().is_none(), "it was closed for the third");
     assert!(second.phase().is_some() && third.phase().is_some());
+}
+
+#[tokio::test]
+async fn a_stream_is_bounded_in_parts_and_bytes() {
+    let (mut sender, mut stream) = channel(3, 10);
+    let mut send = |bytes: usize| sender.try_send(Bytes::from(vec![0; bytes]));
+    assert_eq!((send(6), send(5)), (Ok(()), Err(SendError::Full)));
+    assert_eq!((send(4), send(0)), (Ok(()), Ok(())));
+    assert_eq!(send(0), Err(SendError::Full), "three parts");
+    assert_eq!(stream.next().await.map(|part| part.len()), Some(6));
+    assert_eq!(send(7), Err(SendError::Full));
+    assert_eq!(send(6), Ok(()));
 }

@@ -1,0 +1,1 @@
+//! The dashboard over real connections, with a function that answers from memory.
