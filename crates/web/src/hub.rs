@@ -19,6 +19,7 @@ use tokio::{
     sync::Notify,
     time::{Instant, sleep_until},
 };
+use tracing::debug;
 use trainyard_serve::{SendError, Sender, Stream, channel};
 
 use self::ring::{Ring, STALE, Sent, frame};
@@ -165,8 +166,9 @@ impl Hub {
         state.closed = true;
         let bye = frame(state.ring.last(), "bye", b"{}");
         for mut reader in std::mem::take(&mut state.readers) {
-            // A reader whose queue is full sees the end of the stream without it.
-            drop(reader.sender.try_send(bye.clone()));
+            if reader.sender.try_send(bye.clone()).is_err() {
+                debug!("A reader of changes was too slow for `bye`, and sees only the end");
+            }
         }
     }
 
