@@ -7,7 +7,10 @@ use std::{fmt, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures::{FutureExt as _, future::BoxFuture};
 use http::{HeaderValue, StatusCode, header};
-use tokio::{sync::Semaphore, time::timeout};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::timeout,
+};
 use tracing::error;
 use trainyard_serve::{Headers, Reply};
 
@@ -37,6 +40,11 @@ pub(crate) const LIMITS: Limits = Limits {
     time: Duration::from_secs(30),
 };
 
+/// The place of a question, and of a search.
+#[derive(Debug)]
+#[expect(dead_code, reason = "they are held for what their drop does")]
+struct Held(OwnedSemaphorePermit, Option<OwnedSemaphorePermit>);
+
 /// Puts questions, and words the answers.
 pub(crate) struct Answers {
     ask: Ask,
@@ -65,12 +73,13 @@ impl Answers {
     /// The reply to a question.
     pub(crate) async fn reply(&self, question: Question, headers: &Headers) -> Reply {
         match self.document(question).await {
-            Ok(document) => worded(document, headers).await,
+            // Its place is kept until it is compressed.
+            Ok((document, _held)) => worded(document, headers).await,
             Err(refusal) => refusal.reply(),
         }
     }
 
-    async fn document(&self, question: Question) -> Result<Document, Refusal> {
+    async fn document(&self, question: Question) -> Result<(Document, Held), Refusal> {
         let many = StatusCode::TOO_MANY_REQUESTS;
         let Ok(place) = Arc::clone(&self.questions).try_acquire_owned() else {
             let most = self.limits.questions;
@@ -92,24 +101,27 @@ impl Answers {
         let asked = std::panic::catch_unwind(AssertUnwindSafe(|| (self.ask)(question)));
         let Ok(asked) = asked else {
             error!("A question panicked");
-            return Err(internal());
+            return Err(Refusal::internal());
         };
         let worked = tokio::spawn(async move {
-            let _held = (place, search);
-            timeout(limit, AssertUnwindSafe(asked).catch_unwind()).await
+            let answer = timeout(limit, AssertUnwindSafe(asked).catch_unwind()).await;
+            (answer, Held(place, search))
         });
-        match worked.await {
-            Ok(Ok(Ok(answer))) => Ok(answer?),
-            Ok(Err(_)) => Err(Refusal::busy(
+        let Ok((answer, held)) = worked.await else {
+            return Err(Refusal::internal());
+        };
+        match answer {
+            Ok(Ok(answer)) => Ok((answer?, held)),
+            Err(_) => Err(Refusal::busy(
                 StatusCode::SERVICE_UNAVAILABLE,
                 format!(
                     "the question was not answered within {} s",
                     limit.as_secs_f32()
                 ),
             )),
-            Ok(Ok(Err(_))) | Err(_) => {
+            Ok(Err(_)) => {
                 error!("A question panicked");
-                Err(internal())
+                Err(Refusal::internal())
             }
         }
     }
@@ -152,16 +164,6 @@ fn attachment(name: &str) -> HeaderValue {
         .expect("letters, digits and dots are visible")
 }
 
-/// A defect of this program.
-pub(crate) fn internal() -> Refusal {
-    Refusal::new(
-        StatusCode::INTERNAL_SERVER_ERROR,
-        "internal",
-        "the answer failed because of a defect of this program",
-        "look for the panic on the standard error of `trainyard dashboard`, and report it",
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -184,7 +186,7 @@ mod tests {
         }
     }
 
-    fn code(answer: Result<Document, Refusal>) -> (u16, &'static str) {
+    fn code<T: fmt::Debug>(answer: Result<T, Refusal>) -> (u16, &'static str) {
         let refusal = answer.unwrap_err();
         (refusal.status.as_u16(), refusal.code)
     }
@@ -240,7 +242,7 @@ mod tests {
                 message: "m".to_owned(),
                 hint: "h".to_owned(),
             };
-            assert_eq!(code(Err(problem.into())), want);
+            assert_eq!(code::<()>(Err(problem.into())), want);
         }
     }
 

@@ -162,7 +162,7 @@ async fn from_folder(path: PathBuf, content_type: &'static str) -> Reply {
             "build the page into the folder of `--assets`",
         )
         .reply(),
-        Err(_) => crate::answer::internal().reply(),
+        Err(_) => Refusal::internal().reply(),
     }
 }
 

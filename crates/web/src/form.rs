@@ -6,7 +6,10 @@ use flate2::{Compression, write::GzEncoder};
 use http::{HeaderValue, StatusCode, header};
 use trainyard_serve::{Headers, Reply};
 
-use crate::auth::{digest, hex};
+use crate::{
+    auth::{digest, hex},
+    refusal::Refusal,
+};
 
 /// What is smaller is sent as it is: its head is as large.
 const SMALL: usize = 1024;
@@ -70,7 +73,7 @@ pub(crate) async fn compress(mut reply: Reply, headers: &Headers) -> Reply {
         let body = std::mem::take(&mut reply.body);
         let worked = tokio::task::spawn_blocking(move || (gzip(&body, Compression::fast()), body));
         let Ok((compressed, body)) = worked.await else {
-            return crate::answer::internal().reply();
+            return Refusal::internal().reply();
         };
         reply.body = body;
         compressed

@@ -73,7 +73,7 @@ impl Topic {
     }
 }
 
-/// What a page wants to hear of.
+/// What a page subscribes to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StreamAsk {
     pub(crate) topics: BTreeSet<Topic>,

@@ -48,6 +48,16 @@ impl Refusal {
         refusal
     }
 
+    /// A defect of this program.
+    pub(crate) fn internal() -> Self {
+        Self::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "internal",
+            "the answer failed because of a defect of this program",
+            "look for the panic on the standard error of `trainyard dashboard`, and report it",
+        )
+    }
+
     /// What the server below refuses by itself.
     pub(crate) fn of_server(status: StatusCode, message: String) -> Self {
         let (code, hint) = match status {
