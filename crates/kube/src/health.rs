@@ -56,12 +56,9 @@ pub(crate) fn admits() -> Admit {
 pub(crate) fn metrics(operator: Operator) -> Answer {
     let page = Page::default();
     answers(move |path| {
-        (path == "/metrics").then(|| Reply {
-            status: StatusCode::OK,
-            content_type: OPEN_METRICS,
-            body: page.get(|| operator.metrics().text()).into_bytes(),
-            last: false,
-            retry_after: None,
+        (path == "/metrics").then(|| {
+            let text = page.get(|| operator.metrics().text());
+            Reply::new(StatusCode::OK, OPEN_METRICS, text.into_bytes())
         })
     })
 }

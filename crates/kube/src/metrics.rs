@@ -296,6 +296,11 @@ impl Metrics {
             self.undecodable.clone(),
         );
         self.traffic.register(own);
+        own.register(
+            "webhook_reviews_waiting",
+            "Reviews that wait for others to finish",
+            self.traffic.waiting(),
+        );
         self.registry = Mutex::new(registry);
     }
 

@@ -36,7 +36,7 @@ use crate::{
     kubeconfig::{self, config},
     operator::{gangs, push},
     poison::panic_message,
-    serve::{self, Server},
+    serve::{self, ReplyRules, Server},
     trace::{self, Recorder},
     webhook,
 };
@@ -248,6 +248,7 @@ impl Serving {
                     Arc::clone(&operator.cluster),
                     traffic.clone(),
                 ),
+                rules: ReplyRules::default(),
                 traffic: traffic.clone(),
             };
             // One thread for each review that may be worked on, and one to spare.
@@ -273,6 +274,7 @@ impl Serving {
             tls: None,
             admit: health::admits(),
             answer,
+            rules: ReplyRules::default(),
             traffic: traffic.clone(),
         };
         if let Some(listener) = metrics {
@@ -308,6 +310,7 @@ fn start_pushes(
         tls: Some(security.acceptors()),
         admit: push::admits(operator.clone(), traffic.clone()),
         answer: push::updates(operator.clone()),
+        rules: ReplyRules::default(),
         traffic,
     };
     let namespace = operator.pod_namespace().unwrap_or("default");

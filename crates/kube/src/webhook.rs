@@ -19,7 +19,7 @@ use trainyard_core::{
 
 use crate::{
     admission, convert, crd,
-    serve::{Admit, Answer, Bounds, Head, Intake, Phase, Reply, Request, Size, Traffic},
+    serve::{Admit, Answer, Bounds, Head, Intake, Phase, Reply, Request, Size, Traffic, counted},
 };
 
 #[cfg(test)]
@@ -49,15 +49,17 @@ const MEBIBYTE: usize = 1024 * 1024;
 /// checking 200,000 takes some 50 MB.
 const ADMISSION: Intake = Intake {
     bytes: 3 * MEBIBYTE,
-    values: Some(Values::InAll(200_000)),
+    values: Some(|| counted(Values::InAll(200_000))),
 };
 /// A `ConversionReview` holds a page of a list, and 500 large jobs are some megabytes. They are converted one after the other:
 /// `{"request": {"objects": [` are three levels around each.
 const CONVERSION: Intake = Intake {
     bytes: 16 * MEBIBYTE,
-    values: Some(Values::InEach {
-        depth: 3,
-        most: 200_000,
+    values: Some(|| {
+        counted(Values::InEach {
+            depth: 3,
+            most: 200_000,
+        })
     }),
 };
 /// A review of usual size, which has turns of its own.
@@ -240,13 +242,7 @@ async fn answer(request: Request, lanes: Arc<Lanes>, cluster: Arc<Cluster>) -> R
     })
     .await;
     match body {
-        Ok(body) => Reply {
-            status: StatusCode::OK,
-            content_type: "application/json",
-            body,
-            last: false,
-            retry_after: None,
-        },
+        Ok(body) => Reply::new(StatusCode::OK, "application/json", body),
         Err(error) => {
             error!(path, %error, "Review panicked");
             Reply::text(StatusCode::INTERNAL_SERVER_ERROR, "the review panicked")

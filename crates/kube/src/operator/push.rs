@@ -39,7 +39,7 @@ use crate::{
     crd,
     key::JobKey,
     operator::Operator,
-    serve::{Admit, Answer, Bounds, Head, Intake, Reply, Request, Size, Traffic},
+    serve::{Admit, Answer, Bounds, Head, Intake, Reply, Request, Size, Traffic, counted},
     view::JobView,
 };
 
@@ -63,7 +63,7 @@ pub(crate) const BOUNDS: Bounds = Bounds {
 /// 256 metrics are some 2,000 values.
 const INTAKE: Intake = Intake {
     bytes: push::BYTES,
-    values: Some(Values::InAll(8_000)),
+    values: Some(|| counted(Values::InAll(8_000))),
 };
 /// After how many seconds a client should send again: as long as clients wait between two updates.
 const RETRY_AFTER: u32 = 5;

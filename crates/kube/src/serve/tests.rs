@@ -6,14 +6,21 @@ mod clients;
 use std::{
     io,
     net::{IpAddr, Ipv4Addr, SocketAddr},
+    sync::Arc,
+    time::Duration,
 };
 
+use http::StatusCode;
 use rustls::{
     ClientConfig, RootCertStore,
     pki_types::{CertificateDer, ServerName, pem::PemObject as _},
 };
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
+    net::TcpStream,
+    time::timeout,
+};
 use tokio_rustls::TlsConnector;
 
 use super::*;
@@ -45,6 +52,7 @@ fn plain(answer: Answer) -> Server {
         tls: None,
         admit: health::admits(),
         answer,
+        rules: ReplyRules::default(),
         traffic: Traffic::default(),
     }
 }
@@ -73,6 +81,7 @@ fn webhooks(certificate: &Arc<Certificate>) -> Server {
         tls: Some(security.acceptors()),
         admit: webhook::admits(webhook::Callers::Anybody, traffic.clone()),
         answer: webhook::reviews(webhook::TURNS, Arc::default(), traffic.clone()),
+        rules: ReplyRules::default(),
         traffic,
     }
 }

@@ -47,6 +47,7 @@ async fn a_collector_gets_passes_with_their_calls() {
         tls: None,
         admit: Arc::new(move |_| Ok(intake)),
         answer,
+        rules: serve::ReplyRules::default(),
         traffic: serve::Traffic::default(),
     };
     tokio::spawn(serve::serve(listener, server));

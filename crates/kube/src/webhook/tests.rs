@@ -1,4 +1,5 @@
 use http::Method;
+use trainyard_serve::Headers;
 
 use super::*;
 use crate::serve::Place;
@@ -14,14 +15,17 @@ fn head(method: Method, path: &str, verified: bool) -> Head {
         method,
         path: path.to_owned(),
         verified,
-        authorization: None,
+        ..Head::default()
     }
 }
 
 fn request(path: &str, bytes: usize, values: usize) -> Request {
     Request {
+        method: Method::POST,
         path: path.to_owned(),
+        query: None,
         authorization: None,
+        headers: Headers::default(),
         body: vec![b' '; bytes],
         values,
         place: Place::alone(),

@@ -88,16 +88,19 @@ async fn send(operator: &Operator, method: Method, path: &str, token: &str, body
     let head = Head {
         method,
         path: path.to_owned(),
-        verified: false,
         authorization: authorization.clone(),
+        ..Head::default()
     };
     let reply = match operator.admit_push(&head, &Traffic::default()) {
         Err(reply) => reply,
         Ok(intake) => {
             assert_eq!(intake.bytes, 65_536);
             let request = Request {
+                method: head.method,
                 path: path.to_owned(),
+                query: None,
                 authorization,
+                headers: head.headers,
                 body: body.as_bytes().to_vec(),
                 values: 0,
                 place: Place::alone(),
@@ -419,6 +422,7 @@ async fn a_large_body_is_refused() {
         tls: None,
         admit: push::admits(operator.clone(), traffic.clone()),
         answer: push::updates(operator),
+        rules: serve::ReplyRules::default(),
         traffic: traffic.clone(),
     };
     let serving = tokio::spawn(serve::serve(listener, plain));

@@ -6,24 +6,32 @@ use http::StatusCode;
 use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
 use tokio::time::timeout;
-use trainyard_core::spec::count::{Counter, Values};
 
-use super::{Reply, room::Place};
+use crate::room::Place;
+
+/// Counts what a body holds while its bytes arrive, so that one that holds too much is refused before it is parsed.
+pub trait Meter: Send {
+    /// Counts the next bytes; where the body holds too much, the sentence for whoever sent it.
+    fn feed(&mut self, bytes: &[u8]) -> Result<(), String>;
+
+    /// What of it is parsed at once, in units of the meter.
+    fn largest(&self) -> usize;
+}
 
 /// What a body may be.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Intake {
+pub struct Intake {
     /// Its size in bytes, at most.
-    pub(crate) bytes: usize,
-    /// What it may hold, where it is JSON that will be parsed.
-    pub(crate) values: Option<Values>,
+    pub bytes: usize,
+    /// What counts its values, where it will be parsed.
+    pub values: Option<fn() -> Box<dyn Meter>>,
 }
 
 /// A body, whole.
 #[derive(Debug, Default)]
 pub(crate) struct Body {
     pub(crate) bytes: Vec<u8>,
-    /// What of it is parsed at once, in units of [`Counter`].
+    /// What of it is parsed at once, in units of its [`Meter`].
     pub(crate) values: usize,
 }
 
@@ -31,7 +39,7 @@ pub(crate) struct Body {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
     TooLarge(usize),
-    TooManyValues(Values),
+    TooManyValues(String),
     NoRoom(usize),
     TooSlow(Duration),
     Broken(String),
@@ -49,24 +57,14 @@ impl Refused {
         }
     }
 
-    /// One sentence for whoever sent it.
-    pub(crate) fn reply(self) -> Reply {
-        let (status, sentence) = match self {
+    /// The status, and one sentence for whoever sent it.
+    pub(crate) fn reply(self) -> (StatusCode, String) {
+        match self {
             Self::TooLarge(most) => (
                 StatusCode::PAYLOAD_TOO_LARGE,
                 format!("the body has more than {most} bytes, the maximum"),
             ),
-            Self::TooManyValues(values) => {
-                let most = values.most();
-                let what = match values {
-                    Values::InAll(_) => "the body",
-                    Values::InEach { .. } => "one object of the body",
-                };
-                let sentence = format!(
-                    "{what} holds more than {most} values, the maximum (a map counts as four, a list as three)"
-                );
-                (StatusCode::PAYLOAD_TOO_LARGE, sentence)
-            }
+            Self::TooManyValues(sentence) => (StatusCode::PAYLOAD_TOO_LARGE, sentence),
             Self::NoRoom(most) => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 format!("requests in progress hold {most} bytes, the maximum; retry later"),
@@ -79,8 +77,7 @@ impl Refused {
                 StatusCode::BAD_REQUEST,
                 format!("cannot read the body: {error}"),
             ),
-        };
-        Reply::text(status, sentence).closing()
+        }
     }
 }
 
@@ -103,7 +100,7 @@ pub(crate) async fn read(
 
 async fn collect(mut body: Incoming, intake: Intake, place: &Place) -> Result<Body, Refused> {
     let mut bytes = Vec::new();
-    let mut counter = intake.values.map(Counter::new);
+    let mut meter = intake.values.map(|start| start());
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| Refused::Broken(error.to_string()))?;
         let Ok(data) = frame.into_data() else {
@@ -113,10 +110,8 @@ async fn collect(mut body: Incoming, intake: Intake, place: &Place) -> Result<Bo
         if bytes.len() + data.len() > intake.bytes {
             return Err(Refused::TooLarge(intake.bytes));
         }
-        if let (Some(counter), Some(values)) = (&mut counter, intake.values) {
-            counter
-                .feed(&data)
-                .map_err(|_| Refused::TooManyValues(values))?;
+        if let Some(meter) = &mut meter {
+            meter.feed(&data).map_err(Refused::TooManyValues)?;
         }
         place
             .hold(data.len())
@@ -126,7 +121,7 @@ async fn collect(mut body: Incoming, intake: Intake, place: &Place) -> Result<Bo
     }
     Ok(Body {
         bytes,
-        values: counter.map_or(0, |counter| counter.largest()),
+        values: meter.map_or(0, |meter| meter.largest()),
     })
 }
 

@@ -19,9 +19,9 @@ struct Server {
     server: &'static str,
 }
 
-/// The counters of all servers of an operator; clones count together.
+/// The counters of all servers of a process; clones count together.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Traffic {
+pub struct Traffic {
     connections: Family<Server, Gauge>,
     closed: Family<Event, Counter>,
     refused: Family<Event, Counter>,
@@ -29,8 +29,8 @@ pub(crate) struct Traffic {
 }
 
 impl Traffic {
-    /// Names the counters.
-    pub(crate) fn register(&self, registry: &mut Registry) {
+    /// Names the counters, but for [`Traffic::waiting`]: what waits is the caller's to name.
+    pub fn register(&self, registry: &mut Registry) {
         registry.register(
             "server_connections",
             "Open connections, by server",
@@ -46,51 +46,59 @@ impl Traffic {
             "Requests that a server refused, by reason",
             self.refused.clone(),
         );
-        registry.register(
-            "webhook_reviews_waiting",
-            "Reviews that wait for others to finish",
-            self.waiting.clone(),
-        );
     }
 
-    pub(crate) fn connections(&self, server: &'static str, open: usize) {
+    /// Sets how many connections of a server are open.
+    pub fn connections(&self, server: &'static str, open: usize) {
         let gauge = self.connections.get_or_create(&Server { server });
         gauge.set(i64::try_from(open).unwrap_or(i64::MAX));
     }
 
-    pub(crate) fn closed(&self, server: &'static str, reason: &'static str) {
+    /// A server closed a connection.
+    pub fn closed(&self, server: &'static str, reason: &'static str) {
         self.closed.get_or_create(&Event { server, reason }).inc();
     }
 
-    pub(crate) fn refused(&self, server: &'static str, reason: &'static str) {
+    /// A server refused a request.
+    pub fn refused(&self, server: &'static str, reason: &'static str) {
         self.refused.get_or_create(&Event { server, reason }).inc();
     }
 
-    /// A review waits until the value is dropped.
-    pub(crate) fn waits(&self) -> Waits {
+    /// A request waits for others until the value is dropped.
+    pub fn waits(&self) -> Waits {
         self.waiting.inc();
         Waits(self.waiting.clone())
     }
 
-    #[cfg(test)]
-    pub(crate) fn closed_so_far(&self, server: &'static str, reason: &'static str) -> u64 {
+    /// How many connections a server closed for this reason.
+    pub fn closed_so_far(&self, server: &'static str, reason: &'static str) -> u64 {
         self.closed.get_or_create(&Event { server, reason }).get()
     }
 
-    #[cfg(test)]
-    pub(crate) fn refused_so_far(&self, server: &'static str, reason: &'static str) -> u64 {
+    /// How many requests a server refused for this reason.
+    pub fn refused_so_far(&self, server: &'static str, reason: &'static str) -> u64 {
         self.refused.get_or_create(&Event { server, reason }).get()
     }
 
-    #[cfg(test)]
-    pub(crate) fn waiting_now(&self) -> i64 {
+    /// How many connections of a server are open.
+    pub fn open_now(&self, server: &'static str) -> i64 {
+        self.connections.get_or_create(&Server { server }).get()
+    }
+
+    /// How many requests wait for others.
+    pub fn waiting_now(&self) -> i64 {
         self.waiting.get()
+    }
+
+    /// The gauge of requests that wait for others.
+    pub fn waiting(&self) -> Gauge {
+        self.waiting.clone()
     }
 }
 
-/// One review that waits.
+/// One request that waits.
 #[derive(Debug)]
-pub(crate) struct Waits(Gauge);
+pub struct Waits(Gauge);
 
 impl Drop for Waits {
     fn drop(&mut self) {

@@ -2,7 +2,8 @@
 //!
 //! # Rules
 //! - A new connection is always let in. At the limit another one is closed for it: the one that has been in its phase for the
-//!   longest time. A connection whose request is being worked on is never closed.
+//!   longest time. A connection whose request is being worked on, or whose stream is being read, is never closed: whoever
+//!   streams must limit its streams to fewer than the connections.
 //! - Where one address has more than a quarter of all connections, one of its own is closed. No address is limited otherwise: the
 //!   API server may be behind one address with everybody else.
 //! - Bodies that arrive and answers that are sent share one budget of bytes, and the same two rules. The first bytes of each
@@ -19,7 +20,7 @@ use std::{
 
 use tokio::{sync::Notify, time::Instant};
 
-use super::traffic::Traffic;
+use crate::traffic::Traffic;
 
 #[cfg(test)]
 mod tests;
@@ -29,15 +30,15 @@ const SHARES: usize = 4;
 
 /// How much room there is.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Size {
+pub struct Size {
     /// Connections at once.
-    pub(crate) connections: usize,
+    pub connections: usize,
     /// Bytes that bodies and answers hold at once, beyond the free ones of each connection.
-    pub(crate) bytes: usize,
+    pub bytes: usize,
     /// Bytes of each connection that are not charged.
-    pub(crate) free_bytes: usize,
+    pub free_bytes: usize,
     /// Charged bytes that are read in a second.
-    pub(crate) bytes_a_second: u32,
+    pub bytes_a_second: u32,
 }
 
 /// On a slow machine large bodies are read for one of so many parts of the time.
@@ -47,7 +48,7 @@ const SHORT: Duration = Duration::from_millis(1);
 
 /// What a connection is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
+pub enum Phase {
     /// It has sent no whole request yet.
     New,
     /// It has had an answer and sent no other request yet.
@@ -58,14 +59,19 @@ pub(crate) enum Phase {
     Working,
     /// An answer is being sent.
     Answering,
+    /// A stream is open, and its reader has taken everything so far.
+    Streaming,
+    /// A stream is open, and its reader does not take what is to be sent.
+    Stalled,
 }
 
 /// No bytes are left, and nobody else can be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Full;
+pub struct Full;
 
+/// The connections of one server.
 #[derive(Debug)]
-pub(crate) struct Room {
+pub struct Room {
     size: Size,
     server: &'static str,
     traffic: Traffic,
@@ -94,7 +100,8 @@ struct Connection {
 }
 
 impl Room {
-    pub(crate) fn new(size: Size, server: &'static str, traffic: Traffic) -> Arc<Self> {
+    /// An empty room; its events are counted under the name of `server`.
+    pub fn new(size: Size, server: &'static str, traffic: Traffic) -> Arc<Self> {
         Arc::new(Self {
             size,
             server,
@@ -105,7 +112,7 @@ impl Room {
     }
 
     /// Lets a connection in. Waits only while the requests of all others are worked on.
-    pub(crate) async fn enter(self: &Arc<Self>, address: IpAddr) -> Place {
+    pub async fn enter(self: &Arc<Self>, address: IpAddr) -> Place {
         loop {
             let freed = self.freed.notified();
             if let Some(place) = self.try_enter(address) {
@@ -116,7 +123,7 @@ impl Room {
     }
 
     /// Lets a connection in, unless the requests of all others are worked on.
-    pub(crate) fn try_enter(self: &Arc<Self>, address: IpAddr) -> Option<Place> {
+    pub fn try_enter(self: &Arc<Self>, address: IpAddr) -> Option<Place> {
         let mut state = self.state();
         if state.open.len() >= self.size.connections {
             let largest = state.address_with_most_connections(self.size.connections);
@@ -189,7 +196,8 @@ impl State {
     /// Who has been in its phase for the longest time, of those that may be closed.
     fn longest(&self, which: impl Fn(u64, &Connection) -> bool) -> Option<u64> {
         let all = self.open.iter().filter(|(id, connection)| {
-            connection.phase != Phase::Working && which(**id, connection)
+            let kept = matches!(connection.phase, Phase::Working | Phase::Streaming);
+            !kept && which(**id, connection)
         });
         all.min_by_key(|(id, connection)| (connection.since, **id))
             .map(|(id, _)| *id)
@@ -198,7 +206,7 @@ impl State {
 
 /// The place of one connection; dropping it makes room.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub struct Place {
     room: Arc<Room>,
     id: u64,
     wake: Arc<Notify>,
@@ -206,7 +214,7 @@ pub(crate) struct Place {
 
 impl Place {
     /// Sets what the connection does now. An idle connection releases what it held.
-    pub(crate) fn set(&self, phase: Phase) {
+    pub fn set(&self, phase: Phase) {
         let mut state = self.room.state();
         let Some(connection) = state.open.get_mut(&self.id) else {
             return;
@@ -223,20 +231,20 @@ impl Place {
     }
 
     /// What the connection does, and since when; nothing once it was closed to make room.
-    pub(crate) fn phase(&self) -> Option<(Phase, Instant)> {
+    pub fn phase(&self) -> Option<(Phase, Instant)> {
         let state = self.room.state();
         let connection = state.open.get(&self.id)?;
         Some((connection.phase, connection.since))
     }
 
     /// Waits until something about the connection has changed.
-    pub(crate) async fn changed(&self) {
+    pub async fn changed(&self) {
         self.wake.notified().await;
     }
 
     /// Charges the connection with further bytes. Others are closed for it where needed; a connection that has waited longer
     /// than all of them, or whose address has most, is refused.
-    pub(crate) fn hold(&self, more: usize) -> Result<(), Full> {
+    pub fn hold(&self, more: usize) -> Result<(), Full> {
         let Size {
             bytes: limit,
             free_bytes,
@@ -270,7 +278,7 @@ impl Place {
     }
 
     /// Waits for the turn of `bytes` that were charged and took `spent` to read; whoever is charged nothing has no need to wait.
-    pub(crate) async fn pace(&self, bytes: usize, spent: Duration) {
+    pub async fn pace(&self, bytes: usize, spent: Duration) {
         let turn = {
             let mut state = self.room.state();
             let charged = state.open.get(&self.id).is_some_and(|of| of.charged > 0);
@@ -291,7 +299,7 @@ impl Place {
     }
 
     /// Releases what the connection held.
-    pub(crate) fn release(&self) {
+    pub fn release(&self) {
         let mut state = self.room.state();
         if let Some(connection) = state.open.get_mut(&self.id) {
             connection.bytes = 0;
@@ -300,9 +308,8 @@ impl Place {
         }
     }
 
-    /// A place in a room of its own.
-    #[cfg(test)]
-    pub(crate) fn alone() -> Arc<Self> {
+    /// A place in a room of its own, for tests of whoever answers requests.
+    pub fn alone() -> Arc<Self> {
         let size = Size {
             connections: 1,
             bytes: 0,
@@ -311,11 +318,11 @@ impl Place {
         };
         let room = Room::new(size, "test", Traffic::default());
         let address = std::net::Ipv4Addr::LOCALHOST.into();
-        Arc::new(room.try_enter(address).unwrap())
+        Arc::new(room.try_enter(address).expect("an empty room has a place"))
     }
 
     /// The bytes that all connections may hold together.
-    pub(crate) fn limit(&self) -> usize {
+    pub fn limit(&self) -> usize {
         self.room.size.bytes
     }
 }

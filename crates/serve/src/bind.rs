@@ -68,7 +68,7 @@ impl fmt::Display for Bind {
 
 impl Bind {
     /// Listens; nothing where it is off. Called within a runtime.
-    pub(crate) fn listen(self) -> io::Result<Option<TcpListener>> {
+    pub fn listen(self) -> io::Result<Option<TcpListener>> {
         let Self::At { host, port } = self else {
             return Ok(None);
         };

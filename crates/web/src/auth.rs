@@ -1,0 +1,219 @@
+//! Who may ask: pure decisions over what a request carries.
+//!
+//! Nothing that a browser sends by itself is trusted: there are no cookies, so a foreign page has nothing to use. The list of
+//! hosts refuses pages whose name was pointed at this address.
+
+mod secret;
+
+use http::{HeaderValue, Method, StatusCode, header};
+
+pub(crate) use self::secret::{CODE_LASTS, Codes, digest, hex};
+pub use self::secret::{Token, TokenError};
+use crate::refusal::Refusal;
+
+/// What a request is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Area {
+    /// The page and its assets, which hold no data.
+    Page,
+    /// Documents and the stream.
+    Api,
+    /// The exchange of a one-time code for the token.
+    Login,
+}
+
+/// What a request carries that decides whether it is answered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Caller<'a> {
+    pub(crate) area: Area,
+    pub(crate) method: &'a Method,
+    /// The server that it means; nothing where that is not clear.
+    pub(crate) host: Option<&'a str>,
+    /// `Sec-Fetch-Site`; nothing inside where it cannot be read.
+    pub(crate) site: Option<Option<&'a str>>,
+    /// `Authorization`.
+    pub(crate) authorization: Option<&'a [u8]>,
+}
+
+/// Whether a request is answered; else why not.
+pub(crate) fn check(caller: &Caller<'_>, hosts: &[String], token: &Token) -> Result<(), Refusal> {
+    check_host(caller.host, hosts)?;
+    check_method(caller.area, caller.method)?;
+    if caller.area == Area::Page {
+        return Ok(());
+    }
+    check_site(caller.site)?;
+    match caller.area {
+        Area::Api if !token.is_in(caller.authorization) => Err(unauthorized()),
+        _ => Ok(()),
+    }
+}
+
+fn check_host(host: Option<&str>, hosts: &[String]) -> Result<(), Refusal> {
+    let known = |host: &str| hosts.iter().any(|known| known.eq_ignore_ascii_case(host));
+    if host.is_some_and(known) {
+        return Ok(());
+    }
+    // What was sent is not repeated: it is nothing that whoever reads this can use.
+    Err(Refusal::new(
+        StatusCode::MISDIRECTED_REQUEST,
+        "wrongHost",
+        "the header `Host` of the request names another server than this one",
+        format!("open the page at {}", hosts.join(" or ")),
+    ))
+}
+
+fn check_method(area: Area, method: &Method) -> Result<(), Refusal> {
+    let (allowed, names) = match area {
+        Area::Page | Area::Api => (
+            *method == Method::GET || *method == Method::HEAD,
+            "GET, HEAD",
+        ),
+        Area::Login => (*method == Method::POST, "POST"),
+    };
+    if allowed {
+        return Ok(());
+    }
+    let mut refusal = Refusal::new(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "badRequest",
+        "the method of the request is not allowed at this path",
+        format!("use {names}"),
+    );
+    refusal.field = Some((header::ALLOW, HeaderValue::from_static(names)));
+    Err(refusal)
+}
+
+fn check_site(site: Option<Option<&str>>) -> Result<(), Refusal> {
+    match site {
+        // Programs that are no browsers send none.
+        None | Some(Some("same-origin" | "none")) => Ok(()),
+        Some(_) => Err(Refusal::new(
+            StatusCode::FORBIDDEN,
+            "forbidden",
+            "the request was made by a page of another origin (`Sec-Fetch-Site`)",
+            "open the page of this server and ask from there",
+        )),
+    }
+}
+
+fn unauthorized() -> Refusal {
+    let mut refusal = Refusal::new(
+        StatusCode::UNAUTHORIZED,
+        "unauthorized",
+        "the request has no valid token in the header `Authorization: Bearer`",
+        "open the URL that `trainyard dashboard` printed, with its token",
+    );
+    let scheme = HeaderValue::from_static("Bearer");
+    refusal.field = Some((header::WWW_AUTHENTICATE, scheme));
+    refusal
+}
+
+/// The names under which a server on this machine is reached.
+pub fn local_hosts(port: u16) -> Vec<String> {
+    let names = ["127.0.0.1", "localhost", "[::1]"];
+    let mut hosts: Vec<String> = names.iter().map(|name| format!("{name}:{port}")).collect();
+    if port == 80 {
+        // Browsers leave it out.
+        hosts.extend(names.map(str::to_owned));
+    }
+    hosts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+
+    #[test]
+    fn who_is_answered() {
+        let token = Token::parse(TOKEN).unwrap();
+        let hosts = local_hosts(4040);
+        let bearer = format!("Bearer {TOKEN}");
+        let ours = Some("127.0.0.1:4040");
+        let own = Some(bearer.as_bytes());
+        let (get, post) = (Method::GET, Method::POST);
+        let cases: [(
+            Area,
+            &Method,
+            Option<&str>,
+            Option<Option<&str>>,
+            Option<&[u8]>,
+            u16,
+        ); 26] = [
+            (Area::Page, &get, ours, None, None, 200),
+            (Area::Page, &Method::HEAD, ours, None, None, 200),
+            (Area::Page, &get, ours, Some(Some("cross-site")), None, 200),
+            (Area::Page, &post, ours, None, None, 405),
+            (Area::Page, &get, Some("evil.example:4040"), None, None, 421),
+            (Area::Page, &get, None, None, None, 421),
+            (Area::Page, &get, Some(""), None, None, 421),
+            (Area::Page, &get, Some("127.0.0.1"), None, None, 421),
+            (Area::Page, &get, Some("127.0.0.1:4041"), None, None, 421),
+            (Area::Page, &get, Some("LOCALHOST:4040"), None, None, 200),
+            (Area::Page, &get, Some("[::1]:4040"), None, None, 200),
+            (Area::Api, &get, ours, None, own, 200),
+            (Area::Api, &get, ours, Some(Some("same-origin")), own, 200),
+            (Area::Api, &get, ours, Some(Some("none")), own, 200),
+            (Area::Api, &get, ours, Some(Some("same-site")), own, 403),
+            (Area::Api, &get, ours, Some(Some("cross-site")), own, 403),
+            (Area::Api, &get, ours, Some(None), own, 403),
+            (Area::Api, &get, Some("evil.example"), None, own, 421),
+            (Area::Api, &get, ours, None, None, 401),
+            (Area::Api, &get, ours, None, Some(TOKEN.as_bytes()), 401),
+            (Area::Api, &get, ours, None, Some(b"Bearer wrong"), 401),
+            (Area::Api, &get, ours, None, Some(b"Bearer "), 401),
+            (Area::Api, &post, ours, None, own, 405),
+            (
+                Area::Login,
+                &post,
+                ours,
+                Some(Some("same-origin")),
+                None,
+                200,
+            ),
+            (
+                Area::Login,
+                &post,
+                ours,
+                Some(Some("cross-site")),
+                None,
+                403,
+            ),
+            (Area::Login, &get, ours, None, own, 405),
+        ];
+        for (number, (area, method, host, site, authorization, want)) in cases.iter().enumerate() {
+            let caller = Caller {
+                area: *area,
+                method,
+                host: *host,
+                site: *site,
+                authorization: *authorization,
+            };
+            let found =
+                check(&caller, &hosts, &token).map_or_else(|no| no.status.as_u16(), |()| 200);
+            assert_eq!(found, *want, "case {number}: {caller:?}");
+        }
+    }
+
+    #[test]
+    fn every_other_method_is_refused() {
+        for method in [
+            "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT", "BREW", "get",
+        ] {
+            let method = Method::from_bytes(method.as_bytes()).unwrap();
+            for area in [Area::Page, Area::Api, Area::Login] {
+                let refusal = check_method(area, &method).unwrap_err();
+                assert_eq!(refusal.status, 405, "{method}");
+                assert!(refusal.field.is_some(), "{method}");
+            }
+        }
+    }
+
+    #[test]
+    fn port_80_is_left_out_by_browsers() {
+        assert!(local_hosts(80).contains(&"localhost".to_owned()));
+        assert!(!local_hosts(81).contains(&"localhost".to_owned()));
+    }
+}
