@@ -58,8 +58,9 @@ mod tests {
     #[test]
     fn a_header_is_one_bounded_value() {
         let long = "a".repeat(MOST + 1);
-        let cases: [(&[&[u8]], Result<Option<&str>, Unreadable>); 5] = [
-            (&[], Ok(None)),
+        let none: &[&[u8]] = &[];
+        let cases = [
+            (none, Ok(None)),
             (&[b"a"], Ok(Some("a"))),
             (&[b"a", b"a"], Err(Unreadable)),
             (&[b"\xff"], Err(Unreadable)),

@@ -22,6 +22,17 @@ pub(crate) enum Area {
     Login,
 }
 
+/// Which page made a request, as the browser says in `Sec-Fetch-Site`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Site<'a> {
+    /// The header is not there.
+    NotSent,
+    /// It is there once.
+    Sent(&'a str),
+    /// It cannot be read.
+    Unreadable,
+}
+
 /// What a request carries that decides whether it is answered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Caller<'a> {
@@ -29,8 +40,8 @@ pub(crate) struct Caller<'a> {
     pub(crate) method: &'a Method,
     /// The server that it means; nothing where that is not clear.
     pub(crate) host: Option<&'a str>,
-    /// `Sec-Fetch-Site`; nothing inside where it cannot be read.
-    pub(crate) site: Option<Option<&'a str>>,
+    /// Which page made it.
+    pub(crate) site: Site<'a>,
     /// `Authorization`.
     pub(crate) authorization: Option<&'a [u8]>,
 }
@@ -80,15 +91,15 @@ fn check_method(area: Area, method: &Method) -> Result<(), Refusal> {
         "the method of the request is not allowed at this path",
         format!("use {names}"),
     );
-    refusal.field = Some((header::ALLOW, HeaderValue::from_static(names)));
+    refusal.field = Some(Box::new((header::ALLOW, HeaderValue::from_static(names))));
     Err(refusal)
 }
 
-fn check_site(site: Option<Option<&str>>) -> Result<(), Refusal> {
+fn check_site(site: Site<'_>) -> Result<(), Refusal> {
     match site {
         // Programs that are no browsers send none.
-        None | Some(Some("same-origin" | "none")) => Ok(()),
-        Some(_) => Err(Refusal::new(
+        Site::NotSent | Site::Sent("same-origin" | "none") => Ok(()),
+        Site::Sent(_) | Site::Unreadable => Err(Refusal::new(
             StatusCode::FORBIDDEN,
             "forbidden",
             "the request was made by a page of another origin (`Sec-Fetch-Site`)",
@@ -105,7 +116,7 @@ fn unauthorized() -> Refusal {
         "open the URL that `trainyard dashboard` printed, with its token",
     );
     let scheme = HeaderValue::from_static("Bearer");
-    refusal.field = Some((header::WWW_AUTHENTICATE, scheme));
+    refusal.field = Some(Box::new((header::WWW_AUTHENTICATE, scheme)));
     refusal
 }
 
@@ -134,42 +145,57 @@ mod tests {
         let ours = Some("127.0.0.1:4040");
         let own = Some(bearer.as_bytes());
         let (get, post) = (Method::GET, Method::POST);
-        let cases: [(
-            Area,
-            &Method,
-            Option<&str>,
-            Option<Option<&str>>,
-            Option<&[u8]>,
-            u16,
-        ); 26] = [
-            (Area::Page, &get, ours, None, None, 200),
-            (Area::Page, &Method::HEAD, ours, None, None, 200),
-            (Area::Page, &get, ours, Some(Some("cross-site")), None, 200),
-            (Area::Page, &post, ours, None, None, 405),
-            (Area::Page, &get, Some("evil.example:4040"), None, None, 421),
-            (Area::Page, &get, None, None, None, 421),
-            (Area::Page, &get, Some(""), None, None, 421),
-            (Area::Page, &get, Some("127.0.0.1"), None, None, 421),
-            (Area::Page, &get, Some("127.0.0.1:4041"), None, None, 421),
-            (Area::Page, &get, Some("LOCALHOST:4040"), None, None, 200),
-            (Area::Page, &get, Some("[::1]:4040"), None, None, 200),
-            (Area::Api, &get, ours, None, own, 200),
-            (Area::Api, &get, ours, Some(Some("same-origin")), own, 200),
-            (Area::Api, &get, ours, Some(Some("none")), own, 200),
-            (Area::Api, &get, ours, Some(Some("same-site")), own, 403),
-            (Area::Api, &get, ours, Some(Some("cross-site")), own, 403),
-            (Area::Api, &get, ours, Some(None), own, 403),
-            (Area::Api, &get, Some("evil.example"), None, own, 421),
-            (Area::Api, &get, ours, None, None, 401),
-            (Area::Api, &get, ours, None, Some(TOKEN.as_bytes()), 401),
-            (Area::Api, &get, ours, None, Some(b"Bearer wrong"), 401),
-            (Area::Api, &get, ours, None, Some(b"Bearer "), 401),
-            (Area::Api, &post, ours, None, own, 405),
+        let unsent = Site::NotSent;
+        let cases = [
+            (Area::Page, &get, ours, unsent, None, 200),
+            (Area::Page, &Method::HEAD, ours, unsent, None, 200),
+            (Area::Page, &get, ours, Site::Sent("cross-site"), None, 200),
+            (Area::Page, &post, ours, unsent, None, 405),
+            (
+                Area::Page,
+                &get,
+                Some("evil.example:4040"),
+                unsent,
+                None,
+                421,
+            ),
+            (Area::Page, &get, None, unsent, None, 421),
+            (Area::Page, &get, Some(""), unsent, None, 421),
+            (Area::Page, &get, Some("127.0.0.1"), unsent, None, 421),
+            (Area::Page, &get, Some("127.0.0.1:4041"), unsent, None, 421),
+            (Area::Page, &get, Some("LOCALHOST:4040"), unsent, None, 200),
+            (Area::Page, &get, Some("[::1]:4040"), unsent, None, 200),
+            (Area::Api, &get, ours, unsent, own, 200),
+            (Area::Api, &get, ours, Site::Sent("same-origin"), own, 200),
+            (Area::Api, &get, ours, Site::Sent("none"), own, 200),
+            (Area::Api, &get, ours, Site::Sent("same-site"), own, 403),
+            (Area::Api, &get, ours, Site::Sent("cross-site"), own, 403),
+            (Area::Api, &get, ours, Site::Unreadable, own, 403),
+            (Area::Api, &get, Some("evil.example"), unsent, own, 421),
+            (Area::Api, &get, ours, unsent, None, 401),
+            (Area::Api, &get, ours, unsent, Some(TOKEN.as_bytes()), 401),
+            (
+                Area::Api,
+                &get,
+                ours,
+                unsent,
+                Some("Bearer wrong".as_bytes()),
+                401,
+            ),
+            (
+                Area::Api,
+                &get,
+                ours,
+                unsent,
+                Some("Bearer ".as_bytes()),
+                401,
+            ),
+            (Area::Api, &post, ours, unsent, own, 405),
             (
                 Area::Login,
                 &post,
                 ours,
-                Some(Some("same-origin")),
+                Site::Sent("same-origin"),
                 None,
                 200,
             ),
@@ -177,11 +203,11 @@ mod tests {
                 Area::Login,
                 &post,
                 ours,
-                Some(Some("cross-site")),
+                Site::Sent("cross-site"),
                 None,
                 403,
             ),
-            (Area::Login, &get, ours, None, own, 405),
+            (Area::Login, &get, ours, unsent, own, 405),
         ];
         for (number, (area, method, host, site, authorization, want)) in cases.iter().enumerate() {
             let caller = Caller {

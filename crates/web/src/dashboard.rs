@@ -17,7 +17,7 @@ use crate::{
     Hub,
     answer::{Answers, Ask, LIMITS},
     assets::Assets,
-    auth::{self, Area, Caller, Codes, Token, TokenError},
+    auth::{self, Area, Caller, Codes, Site, Token, TokenError},
     base::{BasePath, BasePathError, Place},
     hub::{NoStream, StreamAsk},
     refusal::{JSON, NO_STORE, Refusal},
@@ -35,7 +35,7 @@ const BOUNDS: Bounds = Bounds {
         bytes_a_second: 100_000_000,
     },
     first: Duration::from_secs(10),
-    idle: Duration::from_secs(60),
+    idle: Duration::from_mins(1),
     body: Duration::from_secs(5),
     // Questions have a shorter limit of their own, with an answer of its own.
     request: Duration::from_secs(45),
@@ -192,9 +192,9 @@ impl Inner {
             None => Area::Page,
         };
         let site = match head.headers.one(&SEC_FETCH_SITE) {
-            Ok(None) => None,
-            Ok(Some(site)) => Some(Some(site)),
-            Err(_) => Some(None),
+            Ok(None) => Site::NotSent,
+            Ok(Some(site)) => Site::Sent(site),
+            Err(_) => Site::Unreadable,
         };
         let caller = Caller {
             area,

@@ -19,7 +19,7 @@ pub(crate) struct Refusal {
     pub(crate) message: String,
     pub(crate) hint: String,
     /// A header field that belongs to the status.
-    pub(crate) field: Option<(HeaderName, HeaderValue)>,
+    pub(crate) field: Option<Box<(HeaderName, HeaderValue)>>,
     /// After how many seconds to retry.
     pub(crate) retry_after: Option<u32>,
 }
@@ -80,7 +80,7 @@ impl Refusal {
         });
         let mut reply = Reply::json(self.status, &document).with(header::CACHE_CONTROL, NO_STORE);
         reply.content_type = JSON;
-        reply.headers.extend(self.field);
+        reply.headers.extend(self.field.map(|field| *field));
         reply.retry_after = self.retry_after;
         reply
     }

@@ -160,7 +160,7 @@ fn jobs(query: &str) -> Result<JobsAsk, Problem> {
     let query = Query::parse(query, "jobs", &keys)?;
     if let Some(sort) = query.get("sort") {
         let column = sort.strip_prefix('-').unwrap_or(sort);
-        query.check_known("sort", column, COLUMNS)?;
+        Query::check_known("sort", column, COLUMNS)?;
     }
     Ok(JobsAsk {
         text: query.text("q", MAX_TEXT)?,

@@ -8,7 +8,7 @@ fn jobs(since: Option<u64>) -> StreamAsk {
 }
 
 async fn next(stream: &mut Stream) -> String {
-    let part = tokio::time::timeout(Duration::from_secs(60), stream.next());
+    let part = tokio::time::timeout(Duration::from_mins(1), stream.next());
     let part = part.await.expect("a part arrives").expect("it goes on");
     String::from_utf8(part.to_vec()).unwrap()
 }

@@ -90,16 +90,11 @@ impl Query {
         let Some(value) = self.get(key) else {
             return Ok(None);
         };
-        self.check_known(key, value, known)?;
+        Self::check_known(key, value, known)?;
         Ok(Some(value.to_owned()))
     }
 
-    pub(super) fn check_known(
-        &self,
-        key: &str,
-        value: &str,
-        known: &[&str],
-    ) -> Result<(), Problem> {
+    pub(super) fn check_known(key: &str, value: &str, known: &[&str]) -> Result<(), Problem> {
         if known.contains(&value) {
             return Ok(());
         }

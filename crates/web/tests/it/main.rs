@@ -1,5 +1,11 @@
 //! The dashboard over real connections, with a function that answers from memory.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "functions of tests, not of the program"
+)]
+
 mod documents;
 mod pages;
 mod streams;
@@ -139,10 +145,10 @@ impl Served {
     async fn send(&self, method: &str, path: &str, fields: &[(&str, &str)]) -> Answer {
         let mut head = format!("{method} {path} HTTP/1.1\r\nconnection: close\r\n");
         if !fields.iter().any(|(name, _)| *name == "host") {
-            head.push_str(&format!("host: {}\r\n", self.address));
+            head.extend(["host: ", &self.address.to_string(), "\r\n"]);
         }
         for (name, value) in fields {
-            head.push_str(&format!("{name}: {value}\r\n"));
+            head.extend([name, ": ", value, "\r\n"]);
         }
         self.raw(format!("{head}\r\n").as_bytes()).await
     }

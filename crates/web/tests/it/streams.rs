@@ -45,8 +45,9 @@ impl Reader {
 
     /// The number of the last event.
     fn number(&self) -> u64 {
-        let line = self.text.lines().rfind(|line| line.starts_with("id: "));
-        line.unwrap()[4..].parse().unwrap()
+        let mut lines = self.text.lines().rev();
+        let number = lines.find_map(|line| line.strip_prefix("id: "));
+        number.unwrap().parse().unwrap()
     }
 }
 
