@@ -42,7 +42,7 @@ pub(super) fn run(args: &Explain, printer: &mut Printer) -> Result<Exit, Failure
         site.look.facts(&job, &words).map_err(cluster::refused)?
     } else {
         let store = stored::open(&args.state)?;
-        here(&stored::find(&store, &args.which)?)
+        here(&stored::find(&store, &args.which)?, Timestamp::now())
     };
     let answer = explain(&facts);
     match args.format {
@@ -99,8 +99,20 @@ fn render(job: &str, answer: &Answer, width: Option<usize>, paint: Paint) -> Str
     text
 }
 
+/// The JSON form of the answer for a run on this machine.
+pub(super) fn document(run: &Stored, now: Timestamp) -> serde_json::Value {
+    let facts = here(run, now);
+    let document = Document {
+        version: 1,
+        job: &facts.job.name,
+        namespace: &facts.job.namespace,
+        answer: &explain(&facts),
+    };
+    serde_json::to_value(document).unwrap_or_default()
+}
+
 /// What is known of a run on this machine.
-fn here(run: &Stored) -> Facts {
+fn here(run: &Stored, now: Timestamp) -> Facts {
     let cut_off = match &run.report {
         Some(report) => (report.outcome == Outcome::Stopped).then_some(CutOff::Stopped),
         None => (!run.live).then_some(CutOff::Interrupted),
@@ -130,7 +142,7 @@ fn here(run: &Stored) -> Facts {
         operator: Operator::Here,
         cut_off,
         failures: run.failures.iter().map(failed).collect(),
-        now: Timestamp::now(),
+        now,
     }
 }
 

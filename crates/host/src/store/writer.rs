@@ -2,7 +2,7 @@
 
 use std::{
     fs::{File, Permissions},
-    io::{Read as _, Seek as _, Write as _},
+    io::{self, Read as _, Seek as _, Write as _},
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
 };
@@ -16,9 +16,9 @@ use trainyard_core::{
 };
 
 use super::{
-    ATTEMPTS, FAILURES, FailedRank, LOCK, PODS, PROGRESS, RECORD, REPORT, RunFolder, RunRecord,
-    RunReport, STATUS, Store, StoreError, StoredFailures, StoredPod, StoredPods, StoredProgress,
-    StoredStatus, VERSION,
+    ATTEMPTS, FACTS, FAILURES, FactsWriter, FailedRank, LOCK, PODS, PROGRESS, RECORD, REPORT,
+    RunFolder, RunRecord, RunReport, STATUS, Store, StoreError, StoredFailures, StoredPod,
+    StoredPods, StoredProgress, StoredStatus, VERSION,
     files::{self, Durably},
     trust,
 };
@@ -150,6 +150,18 @@ impl RunWriter {
 
     pub(crate) fn write_report(&self, report: &RunReport) -> Result<(), StoreError> {
         self.write(REPORT, report, Durably::Yes)
+    }
+
+    /// The file of facts, empty.
+    pub(crate) fn create_facts(&self) -> Result<FactsWriter, StoreError> {
+        let path = self.folder.path.join(FACTS);
+        FactsWriter::create(&path).map_err(|source| StoreError::NotWritable { path, source })
+    }
+
+    /// What could not be written to the file of facts.
+    pub(crate) fn facts_failed(&self, source: io::Error) -> StoreError {
+        let path = self.folder.path.join(FACTS);
+        StoreError::NotWritable { path, source }
     }
 
     /// The folder of a pod's logs.

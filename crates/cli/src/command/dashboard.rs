@@ -1,0 +1,3 @@
+//! The dashboard of this machine.
+
+pub(crate) mod local;
