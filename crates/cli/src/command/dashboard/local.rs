@@ -36,7 +36,10 @@ use trainyard_web::{Document, Problem, ProblemCode, Question};
 use self::{cache::Runs, index::Index};
 use crate::failure::Failure;
 
-#[expect(unused_imports, reason = "the command that streams changes is not here yet")]
+#[expect(
+    unused_imports,
+    reason = "the command that streams changes is not here yet"
+)]
 pub(crate) use self::watch::{Change, LogGrowth, Part, Watcher};
 
 /// The runs that are stored on this machine.

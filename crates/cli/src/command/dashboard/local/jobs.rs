@@ -278,7 +278,9 @@ impl Order {
     fn compare(&self, one: &Listed, other: &Listed) -> Ordering {
         let newest = || {
             let key = |it: &Listed| (it.entry.live, it.brief.started_at);
-            key(other).cmp(&key(one)).then_with(|| one.id.cmp(&other.id))
+            key(other)
+                .cmp(&key(one))
+                .then_with(|| one.id.cmp(&other.id))
         };
         let Some(by) = self.by else {
             return newest();
@@ -296,7 +298,11 @@ impl Order {
             "step" => first.step.cmp(&second.step),
             _ => ratio(first).total_cmp(&ratio(second)),
         };
-        let order = if self.descending { order.reverse() } else { order };
+        let order = if self.descending {
+            order.reverse()
+        } else {
+            order
+        };
         order.then_with(newest)
     }
 }

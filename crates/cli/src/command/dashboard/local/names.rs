@@ -55,11 +55,7 @@ pub(super) fn find(store: &Store, id: &str) -> Result<RunFolder, Problem> {
 }
 
 /// A problem with one of several names: which was meant.
-pub(super) fn unknown(
-    what: &str,
-    found: &str,
-    known: &[&'static str],
-) -> Problem {
+pub(super) fn unknown(what: &str, found: &str, known: &[&'static str]) -> Problem {
     let nearest = spec::nearest(found, known.iter().copied());
     let meant = nearest.map_or_else(
         || format!("expected one of: {}", known.join(", ")),
