@@ -22,6 +22,7 @@ mod watch;
 mod window;
 
 use std::{
+    collections::BTreeMap,
     path::{Path, PathBuf},
     sync::{Mutex, MutexGuard, PoisonError},
 };
@@ -33,7 +34,10 @@ use trainyard_core::view::{State, VERSION, rows::Row};
 use trainyard_host::store::{RunFolder, Store, StoreError};
 use trainyard_web::{Document, Problem, ProblemCode, Question};
 
-use self::{cache::Runs, index::Index};
+use self::{
+    cache::{Runs, Stamp},
+    index::Index,
+};
 use crate::failure::Failure;
 
 #[expect(
@@ -48,6 +52,8 @@ pub(crate) struct Local {
     root: PathBuf,
     index: Mutex<Index>,
     runs: Runs,
+    /// Rows of the list, by run.
+    rows: Mutex<BTreeMap<String, (Stamp, Row)>>,
 }
 
 impl Local {
@@ -58,6 +64,7 @@ impl Local {
             root: root.to_owned(),
             index: Mutex::default(),
             runs: Runs::default(),
+            rows: Mutex::default(),
         })
     }
 
@@ -88,8 +95,11 @@ impl Local {
 
     /// The row of a run, for a list that is shown already.
     pub(crate) fn row(&self, run: &str, now: Timestamp) -> Option<Row> {
-        let slot = self.run(run).ok()?;
-        slot.row(now).ok()
+        let store = self.store().ok()?;
+        let folder = names::find(&store, run).ok()?;
+        let live = self.index().live_run(&store, &folder.job);
+        let is_live = live.as_ref() == Some(&folder.id);
+        self.row_of(&folder, is_live, now).ok()
     }
 
     fn about(&self, now: Timestamp) -> impl Serialize {

@@ -3,6 +3,7 @@
 use std::{
     collections::VecDeque,
     fs,
+    os::unix::fs::MetadataExt as _,
     path::Path,
     sync::{Arc, Mutex},
     time::{Duration, SystemTime},
@@ -21,8 +22,8 @@ const SETTLED: Duration = Duration::from_millis(100);
 /// What the files of a run looked like.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Stamp {
-    folder: Option<(SystemTime, u64)>,
-    report: Option<(SystemTime, u64)>,
+    folder: FileStamp,
+    report: FileStamp,
 }
 
 impl Stamp {
@@ -36,16 +37,22 @@ impl Stamp {
 
     /// Whether the files did not change just now.
     pub(super) fn is_settled(&self) -> bool {
-        let times = [self.folder, self.report];
-        let mut times = times.into_iter().flatten();
-        times.all(|(at, _)| at.elapsed().is_ok_and(|age| age > SETTLED))
+        is_settled(self.folder) && is_settled(self.report)
     }
 }
 
-/// When a file was changed last, and its size. No link is followed.
-pub(super) fn stamp(path: &Path) -> Option<(SystemTime, u64)> {
+/// When a file was changed last, its size, and its number in the file system, which is another after it was replaced. Nothing where it is not there.
+pub(super) type FileStamp = Option<(SystemTime, u64, u64)>;
+
+/// What a file looks like. No link is followed.
+pub(super) fn stamp(path: &Path) -> FileStamp {
     let found = fs::symlink_metadata(path).ok()?;
-    Some((found.modified().ok()?, found.len()))
+    Some((found.modified().ok()?, found.len(), found.ino()))
+}
+
+/// Whether a file did not change just now.
+pub(super) fn is_settled(stamp: FileStamp) -> bool {
+    stamp.is_none_or(|(at, ..)| at.elapsed().is_ok_and(|age| age > SETTLED))
 }
 
 /// The runs that pages look at, the last one first.

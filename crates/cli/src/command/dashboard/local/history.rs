@@ -119,13 +119,11 @@ fn completed(facts: Chronicle, run: &Stored, until: Timestamp) -> Chronicle {
     }
     // Lines are missing between: the sums of the status count, without an order.
     let plain = of_status(run, until);
-    Chronicle {
-        began: plain.began,
-        stretches: plain.stretches,
-        open: plain.open,
-        ended: plain.ended,
-        ..completed
-    }
+    completed.began = plain.began;
+    completed.stretches = plain.stretches;
+    completed.open = plain.open;
+    completed.ended = plain.ended;
+    completed
 }
 
 fn seen(run: &Stored) -> Seen<'_> {

@@ -8,7 +8,6 @@ use std::{
         atomic::{AtomicUsize, Ordering},
     },
     thread,
-    time::SystemTime,
 };
 
 use jiff::Timestamp;
@@ -25,7 +24,7 @@ use trainyard_host::{
 };
 
 use super::{
-    cache::{Stamp, stamp},
+    cache::{FileStamp, Stamp, stamp},
     lock, names,
 };
 use crate::stored::Stored;
@@ -61,8 +60,6 @@ pub(super) struct Entry {
     pub(super) brief: Result<Arc<Brief>, String>,
 }
 
-/// When a file was changed last, and its size.
-type FileStamp = Option<(SystemTime, u64)>;
 /// What is known of a run in brief; the error says why it cannot be read.
 type Known = Result<Arc<Brief>, String>;
 
@@ -256,7 +253,8 @@ impl Brief {
             let mut known = all.iter();
             !known.any(|it| it.verdict.attempt == last.verdict.attempt)
         };
-        all.extend(last.filter(is_new));
+        let last = last.filter(is_new);
+        all.extend(last);
         let verdict = all.last().map(|it| &it.verdict);
         let message = Some(report.message.as_str());
         let line = rows::line(state, &JobStatus::default(), verdict, message, now);

@@ -101,7 +101,7 @@ impl Local {
         let limit = (ask.limit as usize).clamp(1, ROWS_MAX);
         let mut rows = Vec::new();
         for it in listed.iter().skip(begin).take(limit) {
-            match self.runs.slot(it.entry.folder.clone()).row(now) {
+            match self.row_of(&it.entry.folder, it.entry.live, now) {
                 Ok(row) => rows.push(row),
                 Err(problem) => missing.push(Unreadable {
                     run: it.id.clone(),
@@ -146,7 +146,7 @@ impl Local {
         // A run that cannot be read is listed by its name.
         entries.retain(|entry| {
             let brief = entry.brief.as_ref();
-            brief.map_or(true, |brief| brief.namespace == namespace)
+            !brief.is_ok_and(|brief| brief.namespace != namespace)
         });
         let folder = match run {
             Some(run) => {
@@ -173,7 +173,7 @@ impl Local {
         document(&json!({
             "version": VERSION,
             "run": slot.id,
-            "row": slot.row(now)?,
+            "row": self.row_of(&slot.folder, stored.live, now)?,
             "status": serde_json::to_value(status::document(&report)).unwrap_or_default(),
             "runs": entries.iter().map(run_entry).collect::<Vec<Value>>(),
             "explain": explain::document(&stored, now),

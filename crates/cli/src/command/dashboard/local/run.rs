@@ -17,7 +17,7 @@ use trainyard_core::{
         pyramid::Series,
         rows::{self, Row},
         saves, seats,
-        strip::{By, StripAsk, strip},
+        strip::{By, Strip, StripAsk, strip},
         trace::trace,
     },
 };
@@ -35,6 +35,9 @@ use super::{
 };
 use crate::stored::Stored;
 
+/// Rows of runs that are over, which are kept. One takes about two kilobytes.
+const ROWS_KEPT: usize = 4_096;
+
 /// A run that pages look at.
 #[derive(Debug)]
 pub(super) struct RunSlot {
@@ -50,7 +53,6 @@ pub(super) struct RunSlot {
 #[derive(Debug, Default)]
 struct Light {
     stored: Option<(Stamp, Arc<Stored>)>,
-    row: Option<(Stamp, Row)>,
     history: History,
 }
 
@@ -107,23 +109,6 @@ impl RunSlot {
             chronicle,
             until,
         })
-    }
-
-    /// Its row in the list of jobs.
-    pub(super) fn row(&self, now: Timestamp) -> Result<Row, Problem> {
-        let mut light = lock(&self.light);
-        let stored = self.read(&mut light)?;
-        let stamp = Stamp::of(&self.folder);
-        if let Some((known, row)) = &light.row
-            && *known == stamp
-            && !stored.live
-        {
-            return Ok(row.clone());
-        }
-        let row = row(&self.id, &stored, now);
-        let is_over = !stored.live && stamp.is_settled();
-        light.row = is_over.then(|| (stamp, row.clone()));
-        Ok(row)
     }
 
     /// What a reader should know of what is missing.
@@ -193,6 +178,35 @@ fn unit(name: &str) -> Option<&'static str> {
         "step" => "steps",
         _ => return None,
     })
+}
+
+impl Local {
+    /// The row of a run in the list of jobs. What a list needs is kept apart from the runs that pages look at, which a long list would displace.
+    pub(super) fn row_of(
+        &self,
+        folder: &RunFolder,
+        live: bool,
+        now: Timestamp,
+    ) -> Result<Row, Problem> {
+        let id = names::id(folder);
+        let stamp = Stamp::of(folder);
+        if let Some((known, row)) = lock(&self.rows).get(&id)
+            && *known == stamp
+            && !live
+        {
+            return Ok(row.clone());
+        }
+        let stored = Stored::read_as(folder.clone(), live).map_err(|error| unreadable(&error))?;
+        let row = row(&id, &stored, now);
+        if !live && stamp.is_settled() {
+            let mut rows = lock(&self.rows);
+            if rows.len() >= ROWS_KEPT {
+                rows.clear();
+            }
+            rows.insert(id, (stamp, row.clone()));
+        }
+        Ok(row)
+    }
 }
 
 /// The row of a run. Its last day comes from its status alone, so that a list reads no facts.
@@ -316,7 +330,7 @@ impl Local {
     }
 }
 
-fn drawn(moment: &Moment, ask: &StripQuery) -> impl Serialize + use<> {
+fn drawn(moment: &Moment, ask: &StripQuery) -> Strip {
     let chronicle = &moment.chronicle;
     let until = moment.until;
     let end = chronicle.until(until).unwrap_or(until.as_millisecond());

@@ -6,7 +6,6 @@
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     path::{Path, PathBuf},
-    time::SystemTime,
 };
 
 use jiff::Timestamp;
@@ -14,7 +13,12 @@ use serde::Serialize;
 use trainyard_core::chronicle::{Fact, What};
 use trainyard_host::store::{RunFolder, Store};
 
-use super::{cache::stamp, index::Index, logs::size, names};
+use super::{
+    cache::{FileStamp, is_settled, stamp},
+    index::Index,
+    logs::size,
+    names,
+};
 use crate::failure::Failure;
 
 /// Folders of jobs that are looked at each time; of more, the next ones come with the next look.
@@ -62,8 +66,6 @@ pub(crate) struct LogGrowth {
     /// How long it is now.
     pub(crate) size: u64,
 }
-
-type FileStamp = Option<(SystemTime, u64)>;
 
 /// Notices changes of the runs below a state folder.
 #[derive(Debug)]
@@ -139,7 +141,8 @@ impl Watcher {
         if runs != self.runs
             && let Ok(names) = store.jobs()
         {
-            self.runs = runs;
+            // What changed just now may change once more and look the same.
+            self.runs = runs.filter(|_| is_settled(runs));
             let names: BTreeSet<String> = names.into_iter().collect();
             let known: Vec<String> = self.jobs.keys().cloned().collect();
             for name in known.iter().filter(|name| !names.contains(*name)) {
@@ -198,7 +201,7 @@ impl Watcher {
         if job.folder != folder
             && let Ok(runs) = store.runs(name)
         {
-            job.folder = folder;
+            job.folder = folder.filter(|_| is_settled(folder));
             let names: BTreeSet<String> = runs.iter().map(|run| run.id.clone()).collect();
             changes.extend(job.runs.difference(&names).map(|run| gone(name, run)));
             let new = names.difference(&job.runs).filter(|_| !is_first);

@@ -180,10 +180,11 @@ impl<'a> Window<'a> {
 
     /// Where the line begins that has the byte at `offset`.
     fn line_at(&self, offset: u64) -> io::Result<u64> {
-        if self.byte_before(offset)? == Some(b'\n') {
-            return Ok(offset);
+        match self.byte_before(offset)? {
+            // Nothing is kept before it: it is where what is kept begins, or lies in what was left out.
+            Some(b'\n') | None => Ok(offset),
+            Some(_) => self.back_from(offset, 0),
         }
-        self.back_from(offset, 0)
     }
 
     fn byte_before(&self, offset: u64) -> io::Result<Option<u8>> {
