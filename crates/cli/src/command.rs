@@ -4,6 +4,7 @@ mod attach;
 mod change;
 mod checkpoints;
 mod completions;
+pub(crate) mod dashboard;
 mod debug;
 mod doctor;
 mod exec;

@@ -8,16 +8,23 @@
 //! Invariants: every document is bounded by the constants of its module, whatever goes in; what is left out is counted in it. A strip shows every failure
 //! at every zoom. The same arguments give the same bytes.
 
+pub mod events;
+pub mod failures;
 pub mod fold;
+mod log_line;
 pub mod losses;
 pub mod pyramid;
 pub mod queue;
+pub mod rows;
+pub mod saves;
 pub mod seats;
 mod state;
 pub mod strip;
 #[cfg(test)]
 mod testing;
+pub mod trace;
 
+pub use log_line::{LogLine, read_line};
 pub use state::{Colours, State};
 
 /// The form of the documents.

@@ -10,6 +10,7 @@ mod beats;
 mod checkpoints;
 mod ends;
 mod events;
+mod facts;
 mod failures;
 mod faults;
 mod gpu_wait;
@@ -43,6 +44,7 @@ use std::{
 use jiff::Timestamp;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use trainyard_core::{
+    chronicle::Places,
     job::{self, Autoscaler, Grouping, Observed, Seating, SeenFabric, SeenGang, SeenPreflight},
     launch::Plan,
     spec::{Job, RestartScope, WatchMode},
@@ -52,6 +54,7 @@ use trainyard_probe::evidence::{GpuPower, Ras};
 use self::{
     beats::Beats,
     checkpoints::Checkpoints,
+    facts::Recorder,
     failures::Failures,
     faults::Faults,
     gpu_wait::GpuWait,
@@ -145,6 +148,7 @@ struct Engine<'a> {
     steps: Steps,
     listener: Listener,
     failures: Failures,
+    facts: Recorder,
     faults: Faults,
     hangs: Hangs,
     gpu_wait: GpuWait,
@@ -203,6 +207,7 @@ impl<'a> Engine<'a> {
             steps: Steps::default(),
             listener: Listener::new(now, by_pod, request.options.rules.clone()),
             failures: Failures::default(),
+            facts: Recorder::new(None, Places::new()),
             faults,
             hangs: Hangs::new((&prepared.job.settings).into(), ras, now)?,
             gpu_wait: GpuWait::new(&prepared.gpus),
@@ -236,6 +241,12 @@ impl<'a> Engine<'a> {
             ..RunRecord::new(self.job, id.clone(), writer.started_at())
         };
         writer.write_record(&record).map_err(HostError::Store)?;
+        let (mut facts, places) = (None, record.ranks.places(&record.replicas));
+        self.outlet.save(|writer| {
+            facts = Some(writer.create_facts()?);
+            Ok(())
+        });
+        self.facts = Recorder::new(facts, places);
         self.watches.add(self.remote.listener(), Watch::Listener)?;
         self.watch_keeper()?;
         if let Some(looker) = self.hangs.looker() {
@@ -309,6 +320,8 @@ impl<'a> Engine<'a> {
             self.stored.status = status.clone();
             self.outlet.emit(RunEvent::Status(Box::new(status)));
         }
+        self.facts.concluded(self.listener.take_kept());
+        self.facts.observe(&self.stored.status, observed.pods, now);
         if self.failures.is_unreported() {
             // After the output of its pod.
             self.read_failed_pod_output();
@@ -391,6 +404,7 @@ impl<'a> Engine<'a> {
             self.gpu_wait.due(),
             self.checkpoints.due(),
             self.watches.due(),
+            self.facts.due(&self.steps.points),
         ];
         let next = dues.into_iter().flatten().min();
         next.map(|next| next.saturating_duration_since(Instant::now()))
@@ -414,5 +428,6 @@ impl<'a> Engine<'a> {
         if let Some(progress) = self.steps.take_unsaved(now) {
             self.outlet.save(|writer| writer.write_progress(&progress));
         }
+        self.write_facts(now, false);
     }
 }

@@ -8,7 +8,10 @@
 use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
-use trainyard_core::spec::{Framework, Job, Replicas, Role, Slot, launcher_holds_ranks};
+use trainyard_core::{
+    chronicle::Places,
+    spec::{Framework, Job, Replicas, Role, Slot, launcher_holds_ranks},
+};
 
 /// How the ranks of a job are spread over its pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,6 +71,19 @@ impl Ranks {
     pub fn pod_of(self, replicas: &Replicas, rank: u32) -> Option<Slot> {
         let place = usize::try_from(rank / self.per_pod).ok()?;
         self.holders(replicas).nth(place)
+    }
+
+    /// The first rank of every pod and how many it holds.
+    pub fn places(self, replicas: &Replicas) -> Places {
+        let all = replicas
+            .iter()
+            .flat_map(|(role, count)| (0..*count).map(|index| Slot::new(*role, index)));
+        let mut places: Places = all.map(|slot| (slot, (None, 0))).collect();
+        for (place, slot) in (0_u32..).zip(self.holders(replicas)) {
+            let first = place.checked_mul(self.per_pod);
+            places.insert(slot, (first, self.per_pod));
+        }
+        places
     }
 
     /// The ranks of the pod in `slot`, where it holds any.

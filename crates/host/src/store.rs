@@ -11,6 +11,7 @@
 //!                       failures.json  what failed first in each attempt, as it happens
 //!                       progress.json  how far the attempt is, at most once a second
 //!                       pods.json    the pods that are there, with their processes
+//!                       facts.jsonl  what happened, one fact a line; a run of an older version has none
 //!                       report.json  the report, once the run is over
 //!                       attempts/<n>/<pod>/<container>.log
 //! ```
@@ -18,18 +19,22 @@
 //! Owns the layout, reading it (from any process, during a run and after it) and writing it (from
 //! the one engine that holds the lock). It never removes a run.
 //!
-//! Invariant: every JSON file is replaced as a whole, so a reader sees the old one or the new one.
+//! Invariant: every JSON file is replaced as a whole, so a reader sees the old one or the new one. `facts.jsonl` only grows, by whole lines:
+//! an engine that was killed leaves a last line without its end, which readers pass over.
 //! A folder that cannot be understood is reported and left as it is. No link is followed, except one
 //! of our own in `volumes`; the folder of a run is its owner's alone (0700), whatever the umask is.
 
 mod error;
+mod facts;
 mod files;
 mod log;
+mod outline;
 mod record;
 mod report;
 mod ring;
 mod times;
 mod trust;
+mod view;
 mod writer;
 
 use std::{
@@ -49,10 +54,14 @@ use crate::{
 };
 
 pub use error::StoreError;
+pub use facts::FactsRead;
 pub use log::{LogFile, LogReader};
+pub use outline::{OutlineFailure, OutlineReport, RunOutline};
 pub use record::{RunRecord, StoredFailures, StoredPod, StoredPods, StoredProgress, StoredStatus};
 pub use report::{FailedRank, InjectionResult, Outcome, RunReport};
+pub use view::LogView;
 
+pub(crate) use facts::FactsWriter;
 pub(crate) use log::LogWriter;
 pub(crate) use trust::check_volume;
 pub(crate) use writer::RunWriter;
@@ -68,6 +77,7 @@ const FAILURES: &str = "failures.json";
 const PROGRESS: &str = "progress.json";
 const PODS: &str = "pods.json";
 const REPORT: &str = "report.json";
+const FACTS: &str = "facts.jsonl";
 const ATTEMPTS: &str = "attempts";
 const RUNS: &str = "runs";
 const VOLUMES: &str = "volumes";

@@ -36,6 +36,7 @@ use crate::{
     output,
     paint::Paint,
     printer::Printer,
+    stored::Stored,
     words,
 };
 
@@ -184,6 +185,20 @@ pub(super) fn report_of_job(job: &str, state_dir: &Path) -> Result<JobReport, Fa
         report: text::render(&report, None, Paint::Plain),
         incomplete,
     })
+}
+
+/// The verdicts on one attempt of a run of this machine, and how many of its logs were not read.
+pub(super) fn diagnose(run: &Stored, attempt: u32) -> Result<(Report, usize), Failure> {
+    let inputs = input::logs_of(run, Some(attempt))?;
+    let rules = Arc::new(rules(&[])?);
+    let (mut doctor, failures, cut) = read_all(&inputs, &rules);
+    for known in input::known_of(run, Some(attempt)) {
+        doctor.add_known_end(known);
+    }
+    if input::succeeded_in(run, Some(attempt)) {
+        doctor.set_succeeded();
+    }
+    Ok((doctor.finish(), failures.len() + cut.len()))
 }
 
 /// Our rules, and those of the files that are named.

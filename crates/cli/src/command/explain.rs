@@ -69,7 +69,7 @@ pub(super) fn run(args: &Explain, printer: &mut Printer) -> Result<Exit, Failure
 fn facts<'a>(args: &'a Explain, site: &mut Option<Site<'a>>) -> Result<Facts, Failure> {
     if !args.place.is_cluster() {
         let store = stored::open(&args.state)?;
-        return Ok(here(&stored::find(&store, &args.which)?));
+        return Ok(here(&stored::find(&store, &args.which)?, Timestamp::now()));
     }
     cluster::connected(site, &args.place, |site| {
         let job = site.find(&args.which.job)?;
@@ -124,8 +124,20 @@ fn render(job: &str, answer: &Answer, width: Option<usize>, paint: Paint) -> Str
     text
 }
 
+/// The JSON form of the answer for a run on this machine.
+pub(super) fn document(run: &Stored, now: Timestamp) -> serde_json::Value {
+    let facts = here(run, now);
+    let document = Document {
+        version: 1,
+        job: &facts.job.name,
+        namespace: &facts.job.namespace,
+        answer: &explain(&facts),
+    };
+    serde_json::to_value(document).unwrap_or_default()
+}
+
 /// What is known of a run on this machine.
-fn here(run: &Stored) -> Facts {
+fn here(run: &Stored, now: Timestamp) -> Facts {
     let cut_off = match &run.report {
         Some(report) => (report.outcome == Outcome::Stopped).then_some(CutOff::Stopped),
         None => (!run.live).then_some(CutOff::Interrupted),
@@ -155,7 +167,7 @@ fn here(run: &Stored) -> Facts {
         operator: Operator::Here,
         cut_off,
         failures: run.failures.iter().map(failed).collect(),
-        now: Timestamp::now(),
+        now,
     }
 }
 

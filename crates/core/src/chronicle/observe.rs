@@ -220,7 +220,7 @@ fn numbers(known: &Known<'_>, new: &JobStatus, now: i64, news: &mut Vec<At<What>
     let points = [
         ("step", Some(step)),
         ("loss", progress.loss),
-        ("step_seconds", progress.step_seconds),
+        ("stepSeconds", progress.step_seconds),
     ];
     for (name, value) in points {
         if let Some(value) = value {

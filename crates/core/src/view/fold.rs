@@ -330,7 +330,8 @@ fn role(it: &Gathered, causes: &[String], reader: &mut Reader) -> Role {
     }
 }
 
-fn severity(text: &[u8]) -> Severity {
+/// How bad a line is that is without its stamp and prefixes.
+pub(super) fn severity(text: &[u8]) -> Severity {
     static BAD: LazyLock<AhoCorasick> = LazyLock::new(|| words(&ERRORS));
     static ODD: LazyLock<AhoCorasick> = LazyLock::new(|| words(&WARNINGS));
     if BAD.is_match(text) {

@@ -325,6 +325,7 @@ impl Engine<'_> {
     /// Ends every pod at once and waits until the kernel has.
     pub(super) fn end_everything(&mut self) {
         self.write_store(Instant::now());
+        self.write_facts(Instant::now(), true);
         self.pods.keeper.end_everything();
         for entry in self.pods.entries.values().filter(|entry| !entry.gone) {
             drop(std::fs::remove_dir_all(&entry.scratch));

@@ -14,6 +14,7 @@ use std::{
 };
 
 use trainyard_core::{
+    chronicle::KeptVerdict,
     diagnose::{Doctor, Known, Rules, SourceId, TransportSeen, VerdictSummary},
     job::ReportedTransports,
     progress::UserRules,
@@ -66,6 +67,8 @@ pub(super) struct Listener {
     asked: (u64, u64),
     /// How much mattered when it was last concluded.
     concluded: Option<(u32, u64)>,
+    /// The last verdict, with what it rests on, until it is asked for.
+    kept: Option<KeptVerdict>,
 }
 
 impl Listener {
@@ -81,7 +84,13 @@ impl Listener {
             since: now,
             asked: (0, 0),
             concluded: None,
+            kept: None,
         }
+    }
+
+    /// The last verdict with what it rests on, where there is one since the last call.
+    pub(super) fn take_kept(&mut self) -> Option<KeptVerdict> {
+        self.kept.take()
     }
 
     /// The rules that logs are read with.
@@ -260,7 +269,11 @@ impl Listener {
             doctor.add_known_end(known);
         }
         // A last line without its end counts, and more may come after it.
-        doctor.finish().summary(attempt)
+        let report = doctor.finish();
+        let summary = report.summary(attempt)?;
+        let decisive = report.verdicts.first();
+        self.kept = decisive.map(|verdict| KeptVerdict::of(verdict, summary.clone()));
+        Some(summary)
     }
 }
 

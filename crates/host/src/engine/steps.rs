@@ -10,7 +10,7 @@ use trainyard_core::{
     progress::{Reading, StepReporters, Track},
 };
 
-use super::{schedule::PROGRESS_EVERY, table::Key};
+use super::{facts::Points, schedule::PROGRESS_EVERY, table::Key};
 use crate::store::{StoredProgress, VERSION};
 
 /// One stream of one pod.
@@ -29,6 +29,8 @@ pub(super) struct Steps {
     pub(super) last: Option<u64>,
     /// The last loss of any attempt. It can be NaN.
     pub(super) last_loss: Option<f64>,
+    /// Numbers that are not recorded yet.
+    pub(super) points: Points,
     /// Progress is to be written.
     unsaved: bool,
     written: Option<Instant>,
@@ -60,6 +62,7 @@ impl Steps {
                 continue;
             }
             self.track.take(reading, now);
+            self.points.take(reading, self.track.step, now);
             self.first = self.first.or(self.track.step);
             self.last_loss = reading.loss.or(self.last_loss);
         }
@@ -75,6 +78,13 @@ impl Steps {
     /// The progress of the last attempt. All that was written is read as it comes.
     pub(super) fn progress(&self, now: Timestamp) -> Option<Progress> {
         self.track.progress(self.attempt, now)
+    }
+
+    /// How long a step takes, as it was measured since the last write.
+    pub(super) fn step_seconds(&self) -> Option<f64> {
+        self.track
+            .step_seconds()
+            .filter(|_| !self.points.is_empty())
     }
 
     /// When progress that waits may be written.

@@ -29,7 +29,7 @@ pub(crate) const HEAD_BYTES: u64 = 32 << 20;
 
 const SUFFIX: &str = "log";
 const TAIL: &str = "tail";
-const TIMES: &str = "times";
+pub(super) const TIMES: &str = "times";
 
 /// Writes the log of one container.
 #[derive(Debug)]
@@ -96,7 +96,7 @@ impl LogWriter {
     }
 }
 
-fn part_path(base: &Path, part: &str) -> PathBuf {
+pub(super) fn part_path(base: &Path, part: &str) -> PathBuf {
     let mut path = base.as_os_str().to_owned();
     path.push(".");
     path.push(part);
@@ -212,6 +212,43 @@ impl Part {
     fn end(&self) -> u64 {
         self.offset + self.length
     }
+}
+
+/// A file with a part of a log.
+#[derive(Debug)]
+pub(super) enum Source {
+    /// The part that begins at `offset`.
+    Plain { offset: u64, path: PathBuf },
+    /// The end, as long as it is written.
+    Ring { path: PathBuf },
+}
+
+/// The files of a log that are there, the beginning first. A ring is met beside a plain end only where its writer was killed between the two.
+pub(super) fn sources(base: &Path) -> io::Result<Vec<Source>> {
+    let mut sources = vec![Source::Plain {
+        offset: 0,
+        path: base.to_owned(),
+    }];
+    let name = base.file_name().and_then(|name| name.to_str());
+    let prefix = format!("{}.", name.unwrap_or_default());
+    for entry in fs::read_dir(base.parent().unwrap_or(Path::new(".")))? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let offset = name
+            .to_str()
+            .and_then(|name| name.strip_prefix(&prefix)?.parse().ok());
+        if let Some(offset) = offset
+            && entry.file_type()?.is_file()
+        {
+            let path = entry.path();
+            sources.push(Source::Plain { offset, path });
+        }
+    }
+    if sources.len() == 1 {
+        let path = part_path(base, TAIL);
+        sources.push(Source::Ring { path });
+    }
+    Ok(sources)
 }
 
 /// The parts on disk, in order.

@@ -104,6 +104,26 @@ fn kept(file: &File) -> io::Result<Kept> {
     Ok(Kept { offset, bytes })
 }
 
+/// What of the whole output an open ring keeps; `None` before anything was written to it.
+pub(super) fn kept_range(file: &File) -> io::Result<Option<(u64, u64)>> {
+    let range = range(file)?;
+    Ok(range.map(|(begin, end)| (begin.max(end.saturating_sub(KEPT_BYTES)), end)))
+}
+
+/// Reads what lies at `offset` of the whole output; 0 where the writer has overwritten it, or not written it yet.
+pub(super) fn read_at(file: &File, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+    let place = offset % RING_BYTES;
+    let room = usize::try_from(RING_BYTES - place).unwrap_or(usize::MAX);
+    let most = buffer.len().min(room);
+    let count = match buffer.get_mut(..most) {
+        Some(buffer) => file.read_at(buffer, HEADER_BYTES + place)?,
+        None => 0,
+    };
+    let kept = kept_range(file)?;
+    let is_kept = kept.is_some_and(|(from, end)| from <= offset && offset < end);
+    Ok(if is_kept { count } else { 0 })
+}
+
 /// The range in the header; `None` before the first was written.
 fn range(file: &File) -> io::Result<Option<(u64, u64)>> {
     let mut header = [0; 24];

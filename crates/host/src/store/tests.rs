@@ -61,6 +61,57 @@ fn a_log_can_be_followed_from_where_one_was() {
 }
 
 #[test]
+fn a_log_is_read_at_any_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut writer = LogWriter::create(folder.path(), "pytorch").unwrap();
+    // Every line says where it begins.
+    let mut written = 0_u64;
+    let mut block = Vec::new();
+    while written < HEAD_BYTES + 2 * KEPT_BYTES {
+        let line = format!("{written:015}\n");
+        block.extend_from_slice(line.as_bytes());
+        written += line.len() as u64;
+        if block.len() >= 1 << 20 {
+            writer.write(&block).unwrap();
+            block.clear();
+        }
+    }
+    writer.write(&block).unwrap();
+    let check = |when: &str| {
+        let log = LogFile::list(folder.path(), 1, "j-worker-0")
+            .unwrap()
+            .remove(0);
+        let view = log.view().unwrap();
+        assert_eq!(view.size(), written, "{when}");
+        let kept = [(0, HEAD_BYTES), (written - KEPT_BYTES, written)];
+        assert_eq!(view.kept(), kept, "{when}");
+        let at = |offset: u64| {
+            let mut buffer = [0; 16];
+            let count = view.read_at(offset, &mut buffer).unwrap();
+            String::from_utf8_lossy(&buffer[..count]).into_owned()
+        };
+        for offset in [
+            0,
+            4_096,
+            HEAD_BYTES - 16,
+            written - KEPT_BYTES + 16,
+            written - 16,
+        ] {
+            let offset = offset / 16 * 16;
+            assert_eq!(at(offset), format!("{offset:015}\n"), "{when}");
+        }
+        for offset in [HEAD_BYTES, written - KEPT_BYTES - 16, written, written + 5] {
+            assert_eq!(at(offset), "", "{when}: {offset} is not kept");
+        }
+        let times = log.times();
+        assert_eq!(times.first().map(|(offset, _)| *offset), Some(0), "{when}");
+    };
+    check("while it is written");
+    writer.finish().unwrap();
+    check("after the end");
+}
+
+#[test]
 fn unreadable_folder_reported_and_kept() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join(".trainyard");

@@ -57,13 +57,24 @@ pub(super) fn offset_since(path: &Path, at: Timestamp) -> io::Result<Option<u64>
     Ok(find(&String::from_utf8_lossy(&text), at.as_millisecond()))
 }
 
+/// All entries, in order of their offsets.
+pub(super) fn entries(path: &Path) -> io::Result<Vec<(u64, i64)>> {
+    let text = files::read(path, MAX_BYTES)?;
+    let mut entries: Vec<(u64, i64)> = String::from_utf8_lossy(&text)
+        .lines()
+        .filter_map(entry)
+        .collect();
+    entries.sort_unstable();
+    Ok(entries)
+}
+
+fn entry(line: &str) -> Option<(u64, i64)> {
+    let (offset, millis) = line.split_once(' ')?;
+    Some((offset.parse().ok()?, millis.parse().ok()?))
+}
+
 fn find(text: &str, at: i64) -> Option<u64> {
-    let entries = || {
-        text.lines().filter_map(|line| {
-            let (offset, millis) = line.split_once(' ')?;
-            Some((offset.parse::<u64>().ok()?, millis.parse::<i64>().ok()?))
-        })
-    };
+    let entries = || text.lines().filter_map(entry);
     let (_, first) = entries().next()?;
     let every = i64::try_from(EVERY.as_millis()).unwrap_or(i64::MAX);
     // What belongs to an entry was written until the next one was due.

@@ -2,9 +2,11 @@
 
 use std::{
     fs::{File, Permissions},
-    io::{Read as _, Seek as _, Write as _},
+    io::{self, Read as _, Seek as _, Write as _},
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
+    thread,
+    time::Duration,
 };
 
 use jiff::Timestamp;
@@ -16,15 +18,19 @@ use trainyard_core::{
 };
 
 use super::{
-    ATTEMPTS, FAILURES, FailedRank, LOCK, PODS, PROGRESS, RECORD, REPORT, RunFolder, RunRecord,
-    RunReport, STATUS, Store, StoreError, StoredFailures, StoredPod, StoredPods, StoredProgress,
-    StoredStatus, VERSION,
+    ATTEMPTS, FACTS, FAILURES, FactsWriter, FailedRank, LOCK, PODS, PROGRESS, RECORD, REPORT,
+    RunFolder, RunRecord, RunReport, STATUS, Store, StoreError, StoredFailures, StoredPod,
+    StoredPods, StoredProgress, StoredStatus, VERSION,
     files::{self, Durably},
     trust,
 };
 
 /// The longest lock file that is read.
 const MAX_HOLDER: u64 = 4 << 10;
+
+/// How often the lock of a job is asked for that somebody has, and how long to wait in between: a reader has it for less.
+const LOCK_TRIES: u32 = 10;
+const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
 /// Who holds the lock of a job.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -66,7 +72,7 @@ impl RunWriter {
         // A user who can open it can lock it, and no run of the job could start.
         file.set_permissions(Permissions::from_mode(0o600))
             .map_err(not_writable(&path))?;
-        let mut lock = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+        let mut lock = match take_lock(file) {
             Ok(lock) => lock,
             Err((file, nix::Error::EWOULDBLOCK)) => {
                 return Err(StoreError::Running {
@@ -152,6 +158,18 @@ impl RunWriter {
         self.write(REPORT, report, Durably::Yes)
     }
 
+    /// The file of facts, empty.
+    pub(crate) fn create_facts(&self) -> Result<FactsWriter, StoreError> {
+        let path = self.folder.path.join(FACTS);
+        FactsWriter::create(&path).map_err(|source| StoreError::NotWritable { path, source })
+    }
+
+    /// What could not be written to the file of facts.
+    pub(crate) fn facts_failed(&self, source: io::Error) -> StoreError {
+        let path = self.folder.path.join(FACTS);
+        StoreError::NotWritable { path, source }
+    }
+
     /// The folder of a pod's logs.
     pub(crate) fn pod_folder(&self, attempt: u32, pod: &str) -> PathBuf {
         self.folder
@@ -171,6 +189,18 @@ impl RunWriter {
         files::write_atomically(&path, &json(value), durably)
             .map_err(|source| StoreError::NotWritable { path, source })
     }
+}
+
+/// Takes the lock of a job. Whoever asks whether a run lives has it for a moment: that is not a run, and is waited for.
+fn take_lock(mut file: File) -> Result<Flock<File>, (File, nix::Error)> {
+    for _ in 0..LOCK_TRIES {
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Err((same, nix::Error::EWOULDBLOCK)) => file = same,
+            taken => return taken,
+        }
+        thread::sleep(LOCK_PAUSE);
+    }
+    Flock::lock(file, FlockArg::LockExclusiveNonblock)
 }
 
 fn json(value: &impl Serialize) -> Vec<u8> {

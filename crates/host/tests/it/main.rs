@@ -11,6 +11,7 @@
 )]
 
 mod bad_input;
+mod facts;
 mod faults;
 mod figures;
 mod harness;

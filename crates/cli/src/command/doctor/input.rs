@@ -140,8 +140,13 @@ pub(super) fn known_of(run: &Stored, attempt: Option<u32>) -> Vec<Known> {
 
 /// The logs of one attempt of a run: the last that wrote any, unless another is named.
 pub(super) fn logs(args: &Doctor, run: &Stored) -> Result<Vec<Input>, Failure> {
+    logs_of(run, args.attempt)
+}
+
+/// The same where the attempt is known.
+pub(super) fn logs_of(run: &Stored, attempt: Option<u32>) -> Result<Vec<Input>, Failure> {
     let attempts = run.folder.attempts().map_err(stored::refused)?;
-    let attempt = args.attempt.or_else(|| attempts.into_iter().max());
+    let attempt = attempt.or_else(|| attempts.into_iter().max());
     let Some(attempt) = attempt else {
         let message = format!("job `{}` has no log yet", run.record.name);
         return Err(Failure::new(message).hint("`trainyard status` shows its state"));

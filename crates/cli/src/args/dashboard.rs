@@ -1,0 +1,51 @@
+//! The arguments of `dashboard`.
+
+use std::{net::SocketAddr, path::PathBuf};
+
+use clap::Args as ClapArgs;
+
+use super::{Format, State};
+
+/// Show the runs of this machine as pages in a browser
+///
+/// Serves them until Ctrl-C, on the loopback address and a free port, and prints the URL. The URL holds a token, a new one at each start:
+/// whoever has it can read job files and logs of this folder. The pages change nothing.
+#[derive(Debug, ClapArgs)]
+#[command(after_long_help = "\
+Examples:
+  trainyard dashboard                      serve the runs below ./.trainyard
+  trainyard dashboard --open               and show them in the browser of this desktop
+  trainyard dashboard --bind 127.0.0.1:8265   on a port of your choice, for `ssh -L 8265:127.0.0.1:8265 HOST`
+  trainyard dashboard --bind 0.0.0.0:8265 --token-file token.txt --host gpu-01.example.com:8265")]
+pub(crate) struct Dashboard {
+    /// Address and port to listen at; port 0 is a free one
+    ///
+    /// Other addresses than those of the loopback interface need `--token-file`: then the token is known before the start and shown nowhere.
+    /// The connection is not encrypted; put a proxy with TLS in front of it where others share the network.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
+    pub(crate) bind: SocketAddr,
+    /// File with the token: one line of at least 32 characters, readable by its owner alone
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// Name under which browsers reach it, with the port where it is not 80 or 443; repeat it for several
+    ///
+    /// Requests for other names than these and the loopback ones are refused, so that no foreign page can reach the data through a name of its own.
+    #[arg(long, value_name = "NAME[:PORT]")]
+    pub(crate) host: Vec<String>,
+    /// Path under which a proxy passes requests on without removing it, such as `/ml/yard`
+    #[arg(long, value_name = "PATH")]
+    pub(crate) base_path: Option<String>,
+    /// Open the page in the browser of this desktop
+    ///
+    /// The browser gets a code that is valid once and for 60 s, since other users can see the arguments of its process.
+    #[arg(long, conflicts_with = "format")]
+    pub(crate) open: bool,
+    /// Read the assets of the page from a folder, for work on the page itself
+    #[arg(long, value_name = "DIR", hide = true)]
+    pub(crate) assets: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) state: State,
+    /// How to print where the pages are: the URL on stderr, or one object on stdout
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    pub(crate) format: Format,
+}
