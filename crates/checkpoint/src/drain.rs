@@ -13,8 +13,9 @@ mod tests;
 use std::{collections::BTreeMap, io, sync::Arc, time::Duration};
 
 use trainyard_core::checkpoint::{
-    AttemptId, COMMIT_FILE, Commit, CommitSeen, DRAIN_FILE, Document as _, DrainNext, Lineage,
-    Policy, StepName, TimeLeft, decode, drain_next, ranks_named,
+    AttemptId, COMMIT_FILE, Commit, CommitSeen, DRAIN_FILE, Document as _, DrainNext,
+    LOCAL_COMMIT_FILE, Lineage, Policy, StepFile, StepName, TimeLeft, decode, drain_next,
+    ranks_named,
 };
 
 pub use self::{
@@ -25,7 +26,7 @@ use crate::{
     clock::Clock,
     load::known_piece,
     publish::Published,
-    remove,
+    remove::{self, Bounds},
     storage::{read_small, within},
     store::{Store, StoreError},
     tiers::Tiers,
@@ -203,9 +204,14 @@ impl Drain {
     pub fn bring(&self, folder: &StepName, timeout: Duration) -> Result<Turn, DrainError> {
         let until = self.clock.now().saturating_add(timeout);
         let history = self.tiers.local_history()?;
-        let seen = history.commits.iter().find(|seen| seen.folder == *folder);
+        let here = history.commits.iter().find(|seen| seen.folder == *folder);
+        // A node that was killed before it had the commit may have pieces all the same, and rank 0 publishes the commit without it.
+        let seen = match here {
+            Some(seen) => Some(seen.clone()),
+            None => self.tiers.commit_of_nodes(folder)?,
+        };
         if let Some(seen) = seen {
-            self.copy_or_give_up(seen, until)?;
+            self.copy_or_give_up(&seen, until)?;
         }
         let mut pause = self.limits.first_pause;
         let mut was_shown = false;
@@ -228,39 +234,47 @@ impl Drain {
 
     /// The step to copy, or why there is none.
     fn next(&self, history: &Lineage, left: Option<Duration>) -> Result<CommitSeen, String> {
-        let behind = &self.tiers.behind;
-        let find = |folder: &StepName| history.commits.iter().find(|seen| seen.folder == *folder);
         if self.rank != 0 {
-            // The newest that rank 0 has shown. One that failed here is not tried again.
-            for seen in history.commits.iter().rev() {
-                let is_over = {
-                    let known = behind.board.lock();
-                    known.safe.contains(&seen.folder) || known.failed.contains_key(&seen.folder)
-                };
-                let name = within(&seen.folder.path(), DRAIN_FILE);
-                if !is_over
-                    && self.tiers.shared.storage.stat(&name).is_ok()
-                    && self
-                        .own_ranks(seen)
-                        .into_iter()
-                        .any(|rank| !self.has_piece(seen, rank))
-                {
-                    return Ok(seen.clone());
-                }
-            }
-            return Err("rank 0 has shown no step to copy".to_owned());
+            return self.next_shown(history, left.is_some());
         }
         let next = self.planned(history, left);
         match &next {
-            DrainNext::Begin { folder, skipped } => {
-                let mut known = behind.board.lock();
-                let fresh = skipped.iter().filter(|step| !known.skipped.contains(step));
-                known.skips += fresh.count() as u64;
-                known.skipped.extend(skipped.iter().cloned());
-                find(folder).cloned().ok_or_else(|| next.to_string())
+            DrainNext::Begin { folder, .. } => {
+                let mut commits = history.commits.iter();
+                let seen = commits.find(|seen| seen.folder == *folder);
+                seen.cloned().ok_or_else(|| next.to_string())
             }
             _ => Err(next.to_string()),
         }
+    }
+
+    /// The newest step that rank 0 has shown and of which a piece of this process is missing. One that failed here is tried again at the end,
+    /// as rank 0 does.
+    fn next_shown(&self, history: &Lineage, is_ending: bool) -> Result<CommitSeen, String> {
+        let board = &self.tiers.behind.board;
+        let (mut shown, mut next) = (None, None);
+        for seen in history.commits.iter().rev() {
+            let (is_safe, has_failed) = {
+                let known = board.lock();
+                let has_failed = known.failed.contains_key(&seen.folder);
+                (known.safe.contains(&seen.folder), has_failed)
+            };
+            // An older one would not be restored.
+            if is_safe || next.is_some() {
+                break;
+            }
+            let name = within(&seen.folder.path(), DRAIN_FILE);
+            if self.tiers.shared.storage.stat(&name).is_err() {
+                continue;
+            }
+            shown.get_or_insert_with(|| seen.folder.clone());
+            let is_missing = |rank| !self.has_piece(seen, rank);
+            if (is_ending || !has_failed) && self.own_ranks(seen).into_iter().any(is_missing) {
+                next = Some(seen.clone());
+            }
+        }
+        board.lock().shown = shown;
+        next.ok_or_else(|| "rank 0 has shown no step to copy".to_owned())
     }
 
     /// What would be next if this process chose.
@@ -271,7 +285,7 @@ impl Drain {
             seconds: left.as_secs_f64(),
             bytes_per_second: self.bytes_per_second(),
         });
-        drain_next(&held, behind.options.drain, None, left)
+        drain_next(&held, behind.options.drain, left)
     }
 
     /// Whether the newest step does not fit into the time that is left, by what this process copies of it.
@@ -300,15 +314,29 @@ impl Drain {
             .fold(0, |sum: u64, file| sum.saturating_add(file.bytes))
     }
 
-    /// Whether the shared tier has a piece with its data. A piece is published when its data is durable, so sizes are enough.
+    /// Whether the shared tier has a piece with its data. A piece is published when its data is durable, so sizes are enough. Its record
+    /// is read once: no name is used for other contents.
     fn has_piece(&self, seen: &CommitSeen, rank: u32) -> bool {
         let Some(line) = seen.commit.document.pieces.get(rank as usize) else {
             return false;
         };
-        known_piece(&self.tiers.shared, &seen.folder, line).is_ok()
+        let shared = &*self.tiers.shared;
+        let board = &self.tiers.behind.board;
+        let key = (seen.folder.clone(), rank);
+        let was_read = board.lock().read.contains(&key);
+        let has_record = if was_read {
+            let name = within(&seen.folder.path(), &StepFile::Piece(rank).to_string());
+            shared.storage.stat(&name).is_ok()
+        } else {
+            known_piece(shared, &seen.folder, line).is_ok()
+        };
+        if has_record && !was_read {
+            board.lock().remember(key);
+        }
+        has_record
             && (0..).zip(&line.files).all(|(file, written)| {
                 let name = crate::load::data_name(&seen.folder, rank, file);
-                check_size(&self.tiers.shared, &name, written.bytes).is_ok()
+                check_size(shared, &name, written.bytes).is_ok()
             })
     }
 
@@ -359,21 +387,27 @@ impl Drain {
             return Ok(Turn::Copied(folder.clone()));
         }
         let mut pause = self.limits.first_pause;
+        let all_ranks = || seen.commit.document.pieces.iter().map(|line| line.rank);
+        let mut ranks: Vec<u32> = all_ranks().collect();
         loop {
-            let ranks = (seen.commit.document.pieces.iter())
-                .map(|line| line.rank)
-                .filter(|rank| !self.has_piece(seen, *rank));
-            let ranks: Vec<u32> = ranks.collect();
-            if ranks.is_empty() && has_all_files(shared, folder, &seen.commit.document) {
-                break;
+            ranks.retain(|rank| !self.has_piece(seen, *rank));
+            if ranks.is_empty() {
+                if has_all_files(shared, folder, &seen.commit.document) {
+                    break;
+                }
+                // Something is gone again.
+                ranks = all_ranks().collect();
             }
-            if self.clock.now() >= until {
+            // A process that ends waits no longer than its grace time.
+            let ends_at = self.tiers.behind.board.lock().ends_at;
+            let (now, until) = (self.clock.now(), until.min(ends_at.unwrap_or(until)));
+            if now >= until {
                 return Err(DrainError::Missing { step, ranks });
             }
             if self.world > 1 && !self.is_shown(folder) {
                 return Err(DrainError::GivenUp { step });
             }
-            self.clock.wait(pause);
+            self.clock.wait(pause.min(until.saturating_sub(now)));
             pause = pause.saturating_mul(2).min(self.limits.longest_pause);
         }
         self.with_room(seen, || {
@@ -385,11 +419,16 @@ impl Drain {
         Ok(Turn::Committed(folder.clone()))
     }
 
-    /// The bytes of the commit as the local tier has them.
+    /// The bytes of the commit as the local tier has them, or as local tiers of other nodes have them.
     fn commit_bytes(&self, seen: &CommitSeen) -> Result<Vec<u8>, DrainError> {
-        let name = within(&seen.folder.path(), COMMIT_FILE);
-        let bytes = read_small(&*self.tiers.local.storage, &name, Commit::MAX_BYTES as u64)
-            .map_err(StoreError::storage("read", &name))?;
+        let (local, shared) = (&self.tiers.local, &self.tiers.shared);
+        let mut name = within(&seen.folder.path(), COMMIT_FILE);
+        let mut read = read_small(&*local.storage, &name, Commit::MAX_BYTES as u64);
+        if matches!(&read, Err(error) if error.kind() == io::ErrorKind::NotFound) {
+            name = within(&seen.folder.path(), LOCAL_COMMIT_FILE);
+            read = read_small(&*shared.storage, &name, Commit::MAX_BYTES as u64);
+        }
+        let bytes = read.map_err(StoreError::storage("read", &name))?;
         match decode::<Commit>(&bytes) {
             Ok(found) if found.crc32c == seen.commit.crc32c => Ok(bytes),
             _ => Err(DrainError::Damaged {
@@ -409,11 +448,17 @@ impl Drain {
             Err(error) if error.is_full() => {}
             other => return other,
         }
-        drop(remove::prune(
+        // A step of an earlier attempt is a save that nobody finishes, for whoever does not know that it is being copied.
+        let bounds = Bounds {
+            pinned: [seen.folder.clone()].into(),
+            ..Bounds::default()
+        };
+        drop(remove::prune_within(
             &self.tiers.shared,
             Some(self.id),
             &self.keep,
             false,
+            &bounds,
         ));
         match work() {
             Err(DrainError::Store(source)) if source.is_full() => Err(DrainError::Full {
@@ -437,11 +482,6 @@ impl Drain {
             (Some(measured), Some(limit)) => Some(measured.min(limit)),
             (measured, limit) => measured.or(limit),
         }
-    }
-
-    /// Steps that were due and were skipped because the shared tier is slower than saves come.
-    pub fn skipped(&self) -> u64 {
-        self.tiers.behind.board.lock().skips
     }
 }
 

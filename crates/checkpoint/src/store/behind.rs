@@ -9,23 +9,32 @@ use std::{
 };
 
 use trainyard_core::checkpoint::{
-    AttemptId, CommitSeen, DrainPolicy, HeldStep, Lineage, StepName, not_drained,
+    AttemptId, CommitSeen, DRAIN_FILE, DrainPolicy, HeldStep, Lineage, StepName, not_drained,
 };
 
 use super::Store;
+use crate::storage::within;
+
+/// How many steps retention looks for on the shared tier; a local tier has fewer, unless they cannot be removed.
+const MOST_LOOKED_AT: usize = 16;
+
+/// How many pieces are remembered; beyond that, all are read again.
+const MOST_READ: usize = 1 << 16;
 
 /// What the drain of this process knows.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
     /// The step that is being copied.
     pub(crate) under_way: Option<StepName>,
+    /// The step that rank 0 shows, as another rank saw it the last time. Where this process has copied its pieces, others of its node may
+    /// still copy theirs.
+    pub(crate) shown: Option<StepName>,
     /// Steps that the shared tier has.
     pub(crate) safe: BTreeSet<StepName>,
+    /// Pieces whose records on the shared tier were read and are those of their commits.
+    pub(crate) read: BTreeSet<(StepName, u32)>,
     /// Steps that could not be copied, with the reason.
     pub(crate) failed: BTreeMap<StepName, String>,
-    /// Steps that were due and are not copied any more, and how many they were so far.
-    pub(crate) skipped: BTreeSet<StepName>,
-    pub(crate) skips: u64,
     /// A higher attempt that the shared tier shows.
     pub(crate) fenced: Option<AttemptId>,
     /// Bytes that were copied in a second, the last time.
@@ -50,12 +59,20 @@ impl Known {
     /// Forgets steps that the local tier does not have any more.
     pub(crate) fn forget(&mut self, history: &Lineage) {
         self.safe.retain(|folder| history.has(folder));
-        self.skipped.retain(|folder| history.has(folder));
         self.failed.retain(|folder, _| history.has(folder));
+        self.read.retain(|(folder, _)| history.has(folder));
+    }
+
+    /// Remembers a piece whose record need not be read again.
+    pub(crate) fn remember(&mut self, piece: (StepName, u32)) {
+        if self.read.len() >= MOST_READ {
+            self.read.clear();
+        }
+        self.read.insert(piece);
     }
 }
 
-/// The memory of a drain, shared with the saves and the retention of its process. Nothing in it waits for storage.
+/// The memory of a drain, shared with the saves and the retention of its process. Nobody holds its lock while waiting for storage.
 #[derive(Debug, Default)]
 pub(crate) struct Board {
     known: Mutex<Known>,
@@ -65,6 +82,12 @@ pub(crate) struct Board {
 impl Board {
     pub(crate) fn lock(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether nobody holds the lock.
+    #[cfg(test)]
+    pub(crate) fn is_free(&self) -> bool {
+        self.known.try_lock().is_ok()
     }
 
     /// A commit is there.
@@ -98,23 +121,39 @@ impl Behind {
         history: &Lineage,
         bytes: &dyn Fn(&CommitSeen) -> u64,
     ) -> Vec<HeldStep> {
+        // Sizes may come from the disk, so they are found before the memory is locked.
+        let sizes: Vec<u64> = history.commits.iter().map(bytes).collect();
         let known = self.board.lock();
-        let held = history.commits.iter().map(|seen| HeldStep {
+        let held = history.commits.iter().zip(sizes);
+        let held = held.map(|(seen, bytes)| HeldStep {
             folder: seen.folder.clone(),
-            bytes: bytes(seen),
+            bytes,
             is_safe: known.safe.contains(&seen.folder),
             has_failed: known.failed.contains_key(&seen.folder),
         });
         held.collect()
     }
 
-    /// What retention of the local tier must leave for the drain. Follows from memory alone: a shared tier that hangs must not fill the
-    /// local one.
+    /// What retention of the local tier must leave for the drain. On one node it follows from memory alone: a shared tier that hangs must
+    /// not fill the local one. Saves of several nodes go through the shared tier anyhow, so there it is looked at: rank 0 may have
+    /// begun with a step since this process last looked.
     pub(crate) fn not_drained(&self, history: &Lineage) -> BTreeSet<StepName> {
         let held = self.held(history, &|_| 0);
-        let under_way = self.board.lock().under_way.clone();
-        let mut kept = not_drained(&held, self.options.drain, under_way.as_ref());
-        kept.extend(under_way);
+        let (under_way, shown) = {
+            let known = self.board.lock();
+            (known.under_way.clone(), known.shown.clone())
+        };
+        let under_way = under_way.into_iter().chain(shown);
+        let mut kept = not_drained(&held, self.options.drain, under_way);
+        if self.options.several_nodes {
+            let newest_first = held.iter().rev().take_while(|step| !step.is_safe);
+            let is_shown = |step: &&HeldStep| {
+                let name = within(&step.folder.path(), DRAIN_FILE);
+                self.shared.storage.stat(&name).is_ok()
+            };
+            let shown = newest_first.take(MOST_LOOKED_AT).find(is_shown);
+            kept.extend(shown.map(|step| step.folder.clone()));
+        }
         kept
     }
 }
