@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::{Failure, advisories, generate, layers, report, step, words};
+use crate::{Failure, advisories, generate, layers, page, report, step, words};
 
 /// One step: its name and its work.
 type Step = (&'static str, fn() -> Result<(), Failure>);
@@ -13,12 +13,13 @@ const STEPS: &[Step] = &[
     ("lints", lints),
     ("layers", layers::run),
     ("words", words::run),
+    ("page", page::is_fresh),
     ("documentation", documentation),
     ("generated files", generated),
 ];
 
 /// The steps that the quick tests begin with: what is left out builds every crate once more, with other features.
-const QUICK: &[&str] = &["formatting", "lints", "layers", "words"];
+const QUICK: &[&str] = &["formatting", "lints", "layers", "words", "page"];
 
 /// Which steps are run.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -174,6 +174,11 @@ pub(crate) fn run() -> Result<(), Failure> {
     }
 }
 
+/// Whether a dependency may come under this licence.
+pub(crate) fn allows(licence: &str) -> bool {
+    licence::allowed(licence)
+}
+
 /// The packages of the workspace.
 fn members() -> Result<Vec<String>, Failure> {
     let text = tree(&["--workspace", "--depth", "0", "--format", "{p}"])?;

@@ -20,6 +20,7 @@ mod frameworks;
 mod generate;
 mod guides;
 mod layers;
+mod page;
 mod prepare;
 mod process;
 mod record;
@@ -42,6 +43,8 @@ Commands:
   test [--require all]           every suite; prints which ran, passed, failed or could not run
   test --quick                   lints, unit tests and tests of the commands, in minutes
   prepare [--list]               build every cache that the suites and benches need, at low priority
+  page                           build the page of the dashboard from `web/`, with Node
+  page --test                    check it, compare it with its sources, and try it in Chromium: one suite of `test`
   layers                         arrows between crates and between modules, licences, banned crates
   words                          retired words in documents, comments and messages; long names
   advisories [--database DIR]    the locked crates held against RustSec's advisories, with `cargo audit`
@@ -97,6 +100,8 @@ fn main() -> ExitCode {
         ["prepare"] => prepare::run(prepare::Priority::Lowest),
         ["prepare", "--at-this-priority"] => prepare::run(prepare::Priority::Own),
         ["prepare", "--list"] => prepare::list(),
+        ["page"] => page::run(),
+        ["page", "--test"] => page::suite().map(|ran| println!("{ran}")),
         ["layers"] => layers::run(),
         ["words"] => words::run(),
         ["advisories"] => advisories::run(None),

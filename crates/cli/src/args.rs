@@ -5,6 +5,7 @@
 
 mod change;
 mod checkpoints;
+mod dashboard;
 mod doctor;
 mod fabric;
 mod inspect;
@@ -35,6 +36,7 @@ pub(crate) use self::{
         Checkpoints, CheckpointsCommand, CheckpointsConvert, CheckpointsDiff, CheckpointsLs,
         CheckpointsPrune, CheckpointsShow, CheckpointsVerify, ConvertTo,
     },
+    dashboard::Dashboard,
     doctor::Doctor,
     fabric::Fabric,
     inspect::{Debug, Exec, Stacks},
@@ -124,6 +126,7 @@ pub(crate) enum Command {
     Ps(Ps),
     Status(Status),
     Logs(Logs),
+    Dashboard(Box<Dashboard>),
     Stacks(Stacks),
     Exec(Exec),
     Debug(Debug),

@@ -59,6 +59,7 @@ pub(crate) fn run(
         Command::Ps(args) => ps::run(&args, printer),
         Command::Status(args) => status::run(&args, printer),
         Command::Logs(args) => logs::run(&args, printer),
+        Command::Dashboard(args) => dashboard::run(&args, printer),
         Command::Stacks(args) => stacks::run(&args, printer),
         Command::Exec(args) => exec::run(&args, printer),
         Command::Debug(args) => debug::run(&args, printer),

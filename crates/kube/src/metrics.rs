@@ -3,6 +3,7 @@
 //! Invariant: no label takes a value that grows without bound while a job runs; jobs are named only
 //! in gauges that vanish with them.
 
+mod live;
 mod progress;
 mod trust;
 
@@ -25,7 +26,8 @@ use trainyard_core::{
     spec::Kind,
 };
 
-use self::{progress::Progress, trust::Trust};
+pub(crate) use self::live::JobInfo;
+use self::{live::Live, progress::Progress, trust::Trust};
 use crate::{key::JobKey, serve::Traffic};
 
 /// Why something was refused, as the metric names it.
@@ -119,6 +121,8 @@ pub struct Metrics {
     pub(crate) trust: Trust,
     /// How far jobs are.
     pub(crate) progress: Progress,
+    /// What they do now, and where their time went.
+    pub(crate) live: Live,
     attempts: Family<Paid, Counter>,
     phase_seconds: Family<Spent, Counter<f64, std::sync::atomic::AtomicU64>>,
     training_ratio: Family<OneJob, Gauge<f64, std::sync::atomic::AtomicU64>>,
@@ -156,6 +160,7 @@ impl Default for Metrics {
             nodes_on_probation: Gauge::default(),
             trust: Trust::default(),
             progress: Progress::default(),
+            live: Live::default(),
             attempts: Family::default(),
             phase_seconds: Family::default(),
             training_ratio: Family::default(),
@@ -242,6 +247,7 @@ impl Metrics {
         );
         self.trust.register(own);
         self.progress.register(own);
+        self.live.register(own);
         own.register(
             "attempts",
             "Attempts that failed, by account",
@@ -485,6 +491,7 @@ impl Metrics {
     pub(crate) fn forget(&self, key: &JobKey) {
         self.training_ratio.remove(&one(key));
         self.progress.forget(key);
+        self.live.forget(key);
         self.readable(key, true);
         self.set_aside(key, false);
     }
@@ -493,6 +500,7 @@ impl Metrics {
     pub(crate) fn forget_jobs(&self) {
         self.training_ratio.clear();
         self.progress.forget_all();
+        self.live.forget_all();
         self.unreadable.clear();
         self.set_aside.clear();
     }

@@ -15,6 +15,7 @@ mod base;
 mod dashboard;
 mod form;
 mod hub;
+mod process;
 mod question;
 mod refusal;
 mod routes;
@@ -24,6 +25,7 @@ pub use auth::{Token, TokenError, local_hosts};
 pub use base::BasePathError;
 pub use dashboard::{Dashboard, NAME, Options, serve};
 pub use hub::{Hub, Topic};
+pub use process::{Serving, blocking};
 pub use question::{
     Document, JobsAsk, LogsAsk, Problem, ProblemCode, Question, RunPart, SeriesAsk, StripQuery,
 };

@@ -60,10 +60,13 @@ impl Served {
     /// Sends a request; the status and the body.
     fn send(&self, first: &str, host: &str, more: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(&self.host).expect("it listens");
-        let request = format!("{first} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{more}\r\n");
+        let request =
+            format!("{first} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{more}\r\n");
         stream.write_all(request.as_bytes()).expect("it reads");
         let mut reply = String::new();
-        stream.read_to_string(&mut reply).expect("it answers in UTF-8");
+        stream
+            .read_to_string(&mut reply)
+            .expect("it answers in UTF-8");
         let status = reply.split(' ').nth(1).and_then(|it| it.parse().ok());
         let body = reply.split_once("\r\n\r\n").map_or("", |(_, body)| body);
         (status.expect("a status"), body.to_owned())
@@ -102,7 +105,11 @@ fn a_failed_run_is_shown_as_status_has_it() {
     let jobs = served.get("jobs");
     assert_eq!(jobs["total"], 1, "{jobs}");
     let row = &jobs["rows"][0];
-    assert_eq!((&row["job"], &row["state"]), (&"j".into(), &"failed".into()), "{row}");
+    assert_eq!(
+        (&row["job"], &row["state"]),
+        (&"j".into(), &"failed".into()),
+        "{row}"
+    );
     let job = served.get("jobs/default/j");
     let status = call.again(&["status", "j", "--format", "json"]).run();
     let status: Value = serde_json::from_str(&status.stdout).expect("JSON");
@@ -181,7 +188,9 @@ fn a_stream_shows_a_run_that_begins() {
     let call = run(&["-q"], &job(1, "echo step 1; echo step 2"));
     let served = Served::start(&call.again(&["dashboard", "--format", "json"]));
     let mut stream = TcpStream::connect(&served.host).expect("it listens");
-    stream.set_read_timeout(Some(SHOWN_WITHIN)).expect("a limit");
+    stream
+        .set_read_timeout(Some(SHOWN_WITHIN))
+        .expect("a limit");
     let request = format!(
         "GET /api/v1/stream?topics=jobs HTTP/1.1\r\nHost: {}\r\n{}\r\n",
         served.host,
@@ -189,7 +198,10 @@ fn a_stream_shows_a_run_that_begins() {
     );
     stream.write_all(request.as_bytes()).expect("it reads");
     let mut lines = BufReader::new(stream).lines().map_while(Result::ok);
-    assert!(lines.any(|line| line == "event: hello"), "the stream greets");
+    assert!(
+        lines.any(|line| line == "event: hello"),
+        "the stream greets"
+    );
     assert_eq!(call.run().code, Some(0));
     let began = Instant::now();
     let shown = lines.find(|line| line.contains("\"state\":\"succeeded\""));

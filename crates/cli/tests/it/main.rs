@@ -11,6 +11,7 @@ mod bad_input;
 mod call;
 mod checkpoints;
 mod control;
+mod dashboard;
 mod detached;
 mod doctor;
 mod examples;

@@ -19,10 +19,10 @@ use crate::key::JobKey;
 
 /// `job` would collide with the label that Prometheus gives to its targets.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct NamedJob {
-    kind: &'static str,
-    job_namespace: String,
-    job_name: String,
+pub(super) struct NamedJob {
+    pub(super) kind: &'static str,
+    pub(super) job_namespace: String,
+    pub(super) job_name: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -171,7 +171,7 @@ impl Progress {
     }
 }
 
-fn named(key: &JobKey) -> NamedJob {
+pub(super) fn named(key: &JobKey) -> NamedJob {
     NamedJob {
         kind: key.kind.name(),
         job_namespace: key.namespace.to_string(),

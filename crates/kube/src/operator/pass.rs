@@ -29,7 +29,7 @@ use crate::{
     clock, convert,
     event::Draft,
     key::JobKey,
-    metrics::cause,
+    metrics::{JobInfo, cause},
     path::job_path,
     poison::{Judgement, Mark, panic_message},
     queue::Outcome,
@@ -252,6 +252,9 @@ impl Operator {
         }
         let metrics = &self.caller.metrics;
         metrics.progress.checkpoint(key, &decision.status);
+        let label = |name: &str| view.metadata.label(name).map(str::to_owned);
+        let info = JobInfo::of(key, label, &job);
+        metrics.live.put(key, info, &job, &decision.status);
         let push = self.push_of(key, view, &job, &decision);
         let cluster = self.cluster_now();
         let actor = Actor {

@@ -40,11 +40,7 @@ use self::{
 };
 use crate::failure::Failure;
 
-#[expect(
-    unused_imports,
-    reason = "the command that streams changes is not here yet"
-)]
-pub(crate) use self::watch::{Change, LogGrowth, Part, Watcher};
+pub(crate) use self::watch::{Change, Watcher};
 
 /// The runs that are stored on this machine.
 #[derive(Debug)]
