@@ -1,0 +1,48 @@
+/** How old the data is. */
+import { useEffect, useState } from "preact/hooks";
+import { live, reconnect } from "../stream";
+import { clock, duration } from "../words";
+
+/** Counts seconds while it is shown. */
+export function useNow(every: number): number {
+  const [now, set] = useState(Date.now());
+  useEffect(() => {
+    const timer = setInterval(() => set(Date.now()), every);
+    return () => clearInterval(timer);
+  }, [every]);
+  return now;
+}
+
+/** One word in the header. */
+export function LiveWord() {
+  const { state } = live.value;
+  const words = { off: "loading", connecting: "connecting", live: "live", down: "not live", polling: "polling" };
+  return (
+    <span class={`live live-${state}`} id="live">
+      <span class="dot" aria-hidden="true" /> {words[state]}
+    </span>
+  );
+}
+
+/** The banner while the stream is down. */
+export function Banner() {
+  const { state } = live.value;
+  return state === "down" || state === "polling" ? <Stale /> : null;
+}
+
+function Stale() {
+  const now = useNow(1000);
+  const { state, since } = live.value;
+  const age = duration(Math.max(0, Math.floor((now - since) / 1000) * 1000));
+  return (
+    <div class="banner" id="stale">
+      <span role="status">As of {clock(since)}: the live stream is down.</span>
+      <span class="number">
+        The data is {age} old{state === "polling" ? "; the page asks again every 10 s" : "; the page reconnects by itself"}.
+      </span>
+      <button type="button" onClick={reconnect}>
+        reconnect now
+      </button>
+    </div>
+  );
+}

@@ -1,0 +1,44 @@
+/** What the colours, hatches and signs of a strip mean: only those that are in it. */
+import { palette, stateOf } from "../palette";
+import { dark } from "../theme";
+import type { Model } from "./model";
+
+const SIGNS: [string, string, string][] = [
+  ["failed", "✕", "failure"],
+  ["attempt", "▾", "attempt began"],
+  ["saved", "◇", "checkpoint"],
+  ["swapped", "⇄", "pod on another node"],
+];
+
+/** The swatch of a state. */
+export function Swatch({ state }: { state: string }) {
+  const look = stateOf(state);
+  const hatched = ["stalled", "redoing", "notObserved", "lost"].includes(state);
+  return <span class={hatched ? "swatch hatched" : "swatch"} style={{ "--swatch": `#${dark.value ? look.dark : look.light}` }} aria-hidden="true" />;
+}
+
+/** The legend of a strip. */
+export function Legend({ model }: { model: Model }) {
+  const seen = new Set<number>(model.job.states);
+  for (const row of model.rows) for (const state of row.states) seen.add(state);
+  const kinds = new Set<string>(model.marks.map((mark) => mark.kind));
+  return (
+    <ul class="legend">
+      {palette.value.map((look, number) =>
+        seen.has(number) && look.name !== "nothing" ? (
+          <li>
+            <Swatch state={look.name} /> {look.word}
+          </li>
+        ) : null,
+      )}
+      {SIGNS.filter(([kind]) => kinds.has(kind)).map(([kind, sign, word]) => (
+        <li>
+          <span class={kind === "failed" ? "sign tone-failed" : "sign"} aria-hidden="true">
+            {sign}
+          </span>{" "}
+          {word}
+        </li>
+      ))}
+    </ul>
+  );
+}
