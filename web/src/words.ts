@@ -11,7 +11,9 @@ export function count(value: number): string {
 export function figure(value: number): string {
   const size = Math.abs(value);
   if (size === 0) return "0";
-  if (size >= 1e6 || size < 1e-3) return value.toExponential(2);
+  if (size >= 1e12 || size < 1e-3) return value.toExponential(2);
+  if (size >= 1e9) return `${figure(value / 1e9)} G`;
+  if (size >= 1e6) return `${figure(value / 1e6)} M`;
   return new Intl.NumberFormat("en", { maximumSignificantDigits: 4 }).format(value);
 }
 

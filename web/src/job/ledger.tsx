@@ -106,8 +106,10 @@ function Losses({ ledger }: { ledger: Ledger }) {
             <div class="loss-head">
               <strong>{stateOf(it.phase).name === it.phase ? stateOf(it.phase).word : it.phase}</strong>
               {it.attempt !== undefined && <span class="quiet">mostly attempt {it.attempt}</span>}
-              <span class="number">{hours(it.millis)}</span>
-              <span class="number">{it.gpuHours === undefined ? "" : `${count(it.gpuHours)} GPU-h`}</span>
+              <span class="loss-numbers">
+                <span class="number">{hours(it.millis)}</span>
+                <span class="number">{it.gpuHours ? `${count(it.gpuHours)} GPU-h` : ""}</span>
+              </span>
             </div>
             <div>
               <Text raw={it.why} />

@@ -9,7 +9,7 @@ import { Text } from "../parts/text";
 import { route } from "../route";
 import { dark, forced } from "../theme";
 import type { OneSeries, SeriesDoc } from "../types";
-import { count, duration, figure, spaced, utc } from "../words";
+import { clock, count, day, duration, figure, spaced, utc } from "../words";
 import { columnsOf, extent } from "./series";
 
 /** The tab: the window is that of the strip. */
@@ -36,6 +36,12 @@ export function MetricsTab({ run }: { run: string }) {
   );
 }
 
+/** Times of the axis: days where they are a day apart. */
+function timeWords(times: number[]): string[] {
+  const apart = (times[1] ?? 0) - (times[0] ?? 0);
+  return times.map((time) => (apart >= 86_400_000 ? day(time) : clock(time, apart < 60_000 ? "second" : "minute")));
+}
+
 function Chart({ series }: { series: OneSeries }) {
   const field = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | undefined>(undefined);
@@ -49,6 +55,8 @@ function Chart({ series }: { series: OneSeries }) {
     const tone = (name: string) => style.getPropertyValue(name).trim();
     const axis = { stroke: tone("--quiet"), grid: { stroke: tone("--line"), width: 1 }, ticks: { stroke: tone("--line"), width: 1 }, font: "11px system-ui" };
     const accent = tone("--accent");
+    const solid = accent.length === 7 ? accent : "#808080";
+    const edge = `${solid}80`;
     const made = new uPlot(
       {
         width: Math.max(200, element.clientWidth),
@@ -57,14 +65,14 @@ function Chart({ series }: { series: OneSeries }) {
         legend: { show: false },
         cursor: { sync: { key: "metrics" }, points: { show: false }, drag: { x: false, y: false } },
         scales: { x: { time: true } },
-        axes: [axis, { ...axis, size: 56, values: (_, values) => values.map((value) => (value === null ? "" : figure(value))) }],
+        axes: [{ ...axis, values: (_, times) => timeWords(times) }, { ...axis, size: 56, values: (_, values) => values.map((value) => (value === null ? "" : figure(value))) }],
         series: [
           {},
-          { stroke: "transparent", points: { show: false } },
-          { stroke: "transparent", points: { show: false } },
+          { stroke: edge, width: 1, points: { show: false } },
+          { stroke: edge, width: 1, points: { show: false } },
           { stroke: accent, width: 1.4, points: { show: data[0].length < 2, fill: accent } },
         ],
-        bands: [{ series: [1, 2], fill: `${accent.length === 7 ? accent : "#808080"}48` }],
+        bands: [{ series: [1, 2], fill: `${solid}40` }],
       },
       data as uPlot.AlignedData,
       element,

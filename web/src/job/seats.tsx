@@ -98,14 +98,16 @@ function NodeSeats({ node }: { node: SeatNode }) {
   );
 }
 
-/** A pod: its ranks in words for readers who see no colour. */
+/** A pod: one square for each rank, and its ranks in words for readers who see no colour. */
 function Square({ pod }: { pod: SeatNode["pods"][number] }) {
   const look = stateOf(TONES[pod.state ?? ""] ?? "notObserved");
   const ranks = pod.firstRank === undefined ? pod.slot : rankWords(pod.firstRank, pod.firstRank + Math.max(1, pod.ranks) - 1);
   const words = `${pod.firstRank === undefined ? "" : "rank "}${ranks}: ${pod.state ?? "state unknown"}`;
   return (
-    <span class="square" style={{ "--swatch": `#${dark.value ? look.dark : look.light}` }} title={words} role="img" aria-label={words}>
-      {SIGNS[pod.state ?? ""] ?? ""}
+    <span class="pod" title={words} role="img" aria-label={words} style={{ "--swatch": `#${dark.value ? look.dark : look.light}` }}>
+      {Array.from({ length: Math.min(16, Math.max(1, pod.ranks)) }, () => (
+        <span class="square">{SIGNS[pod.state ?? ""] ?? ""}</span>
+      ))}
     </span>
   );
 }

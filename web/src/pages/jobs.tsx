@@ -13,16 +13,18 @@ import { Text } from "../parts/text";
 import { go, jobLink, route, setQuery } from "../route";
 import { watch } from "../stream";
 import type { Jobs, Row } from "../types";
-import { count, duration, millisOf, percent, spaced, utc } from "../words";
+import { count, duration, millisOf, percent, some, spaced, utc } from "../words";
 
 const COLUMNS: [string, string, string][] = [
   ["state", "state", ""],
   ["job", "job", ""],
   ["namespace", "namespace", "wide"],
   ["kind", "kind", "wider"],
-  ["ranks", "ranks", "number"],
-  ["attempt", "attempt", "number"],
+  ["ranks", "ranks", "number roomy"],
+  ["attempt", "attempt", "number roomy"],
+  ["", "failure budget used", "wider"],
   ["step", "step", "number wide"],
+  ["", "goal", "wide"],
   ["", "last 24 h", "wide"],
   ["trainedRatio", "trained", "number"],
   ["startedAt", "age", "number"],
@@ -108,7 +110,7 @@ export function JobsPage() {
       {data && data.rows.length > 0 && <Table jobs={data} sort={query.sort} />}
       {data?.unreadable && data.unreadable.length > 0 && (
         <details class="panel">
-          <summary>{data.unreadable.length} runs cannot be read</summary>
+          <summary>{some(data.unreadable.length, "run")} cannot be read</summary>
           <ul>
             {data.unreadable.map((it) => (
               <li>
@@ -213,16 +215,14 @@ function JobRow({ row, now }: { row: Row; now: number }) {
         <td class="wider">
           <Text raw={row.kind} />
         </td>
-        <td class="number">{row.ranks == null ? "" : count(row.ranks)}</td>
-        <td class="number">
-          {row.attempt ?? ""}
-          {row.attemptsMax != null && <span class="quiet"> of {row.attemptsMax}</span>}
-          {spent && <span class="quiet wide"> ({spent})</span>}
+        <td class="number roomy">{row.ranks == null ? "" : count(row.ranks)}</td>
+        <td class="number roomy">{row.attempt ?? ""}</td>
+        <td class="wider quiet">
+          {spent}
+          {row.attemptsMax != null && ` of ${row.attemptsMax}`}
         </td>
-        <td class="number wide">
-          {row.step == null ? "" : count(row.step)}
-          {row.steps != null && <span class="quiet"> / {count(row.steps)}</span>}
-        </td>
+        <td class="number wide">{row.step == null ? "" : count(row.step)}</td>
+        <td class="wide quiet">{row.steps != null && `of ${count(row.steps)}`}</td>
         <td class="wide">{row.day && <Spark cells={row.day} />}</td>
         <td class="number">{row.trainedRatio == null ? "" : percent(row.trainedRatio)}</td>
         <td class="number" title={began === undefined ? undefined : utc(began)}>

@@ -1,5 +1,5 @@
 /** One frame of the strip: axis, marks, the job's row, labels, rows, and the cursor, on one canvas. */
-import type { StateLook } from "../types";
+import type { Mark, StateLook } from "../types";
 import { rowName, ticks, type Model, type Span } from "./model";
 import { colour, mix, paintJob, paintRows, type Inks } from "./paint";
 
@@ -107,31 +107,50 @@ function axis(context: CanvasRenderingContext2D, frame: Frame): void {
   }
 }
 
-const SIGNS = { saved: 0, swapped: 1, attempt: 2, failed: 3 } as const;
+/** Kinds of marks, the worst last. */
+const KINDS = ["saved", "swapped", "attempt", "failed"] as const;
 
 function marks(context: CanvasRenderingContext2D, frame: Frame): void {
   const middle = AXIS + MARKS / 2;
   const last: Record<string, number> = {};
   // What is worse is drawn later, over the rest.
   const shown = frame.model.marks.filter((mark) => mark.t >= frame.window.from && mark.t <= frame.window.to);
-  for (const kind of Object.keys(SIGNS) as (keyof typeof SIGNS)[]) {
+  const place = (t: number) => Math.min(frame.width - 4, Math.round(xOf(frame, t))) + 0.5;
+  const failed = shown.filter((mark) => mark.kind === "failed").map((mark) => place(mark.t));
+  for (const kind of KINDS) {
+    let next = 0;
     for (const mark of shown) {
       if (mark.kind !== kind) continue;
-      const x = Math.round(xOf(frame, mark.t)) + 0.5;
-      if (x - (last[kind] ?? -99) >= 7) {
-        sign(context, frame, kind, x, middle);
-        last[kind] = x;
-      }
-      if (kind === "failed" && mark.row !== undefined && frame.rowHeight >= 8) {
-        const y = yOf(frame, mark.row);
-        if (y > ROWS_TOP - frame.rowHeight && y < frame.height) sign(context, frame, kind, x, y + (frame.rowHeight - 1) / 2);
-      }
+      const x = place(mark.t);
+      if (kind === "failed") failure(context, frame, mark, x);
+      // A sign that would hide a worse one is left out.
+      while (next < failed.length && (failed[next] as number) < x - 7) next += 1;
+      const hides = kind !== "failed" && next < failed.length && (failed[next] as number) <= x + 7;
+      if (hides || x - (last[kind] ?? -99) < (kind === "saved" ? 12 : 7)) continue;
+      sign(context, frame, kind, x, middle);
+      last[kind] = x;
     }
   }
 }
 
+/** A failure in its row: a cross where the row has room, else a square with a border of paper, so that one failed rank is seen among hundreds. */
+function failure(context: CanvasRenderingContext2D, frame: Frame, mark: Mark, x: number): void {
+  if (mark.row === undefined) return;
+  const y = yOf(frame, mark.row) + (frame.rowHeight - 1) / 2;
+  if (y < ROWS_TOP || y > frame.height) return;
+  context.fillStyle = frame.tones.paper;
+  if (frame.rowHeight >= 8) {
+    context.fillRect(x - 5, y - 5, 10, 10);
+    sign(context, frame, "failed", x, y);
+    return;
+  }
+  context.fillRect(x - 3.5, y - 3.5, 7, 7);
+  context.fillStyle = frame.tones.failed;
+  context.fillRect(x - 2.5, y - 2.5, 5, 5);
+}
+
 /** The sign of a mark: a shape, so that it is not known by its colour alone. */
-function sign(context: CanvasRenderingContext2D, frame: Frame, kind: keyof typeof SIGNS, x: number, y: number): void {
+function sign(context: CanvasRenderingContext2D, frame: Frame, kind: Mark["kind"], x: number, y: number): void {
   context.beginPath();
   context.lineWidth = 1.6;
   context.strokeStyle = context.fillStyle = kind === "failed" ? frame.tones.failed : frame.tones.ink;

@@ -83,6 +83,8 @@ function hatch(pixels: Uint32Array, stride: number, start: number, width: number
     if (ink?.other === undefined) continue;
     const x0 = Math.max(0, Math.round((from - window.from) * scale));
     const x1 = Math.min(width, Math.round(((row.edges[run + 1] as number) - window.from) * scale));
+    // A hatch needs room; what is narrower keeps its plain colour.
+    if (x1 - x0 < 6) continue;
     for (let y = 0; y < height; y += 1) {
       const line = start + y * stride;
       // Two of six pixels, one to the left for each line down.
