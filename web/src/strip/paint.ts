@@ -41,6 +41,7 @@ function paintRow(pixels: Uint32Array, stride: number, left: number, width: numb
   const length = states.length;
   let hatched = false;
   let painted = 0;
+  let before = 0;
   for (let run = first(row, window.from); run < length; run += 1) {
     const from = edges[run] as number;
     if (from >= window.to) break;
@@ -49,10 +50,11 @@ function paintRow(pixels: Uint32Array, stride: number, left: number, width: numb
     if (x1 <= x0) continue;
     const ink = inks.states[states[run] as number] ?? (inks.states[11] as Ink);
     // Neighbours are parted by one pixel of paper where there is room for it.
-    const gap = painted > 0 && x1 - x0 > 3 ? 1 : 0;
+    const gap = before > 5 && x1 - x0 > 5 ? 1 : 0;
     pixels.fill(ink.colour, start + x0 + gap, start + x1);
     if (ink.other !== undefined) hatched = true;
     painted = x1;
+    before = x1 - x0;
   }
   for (let line = 1; line < height; line += 1) {
     pixels.copyWithin(start + line * stride, start, start + width);
