@@ -33,7 +33,8 @@ export function Banner() {
 function Stale() {
   const now = useNow(1000);
   const { state, since } = live.value;
-  const age = duration(Math.max(0, Math.floor((now - since) / 1000) * 1000));
+  const seconds = Math.max(1, Math.floor((now - since) / 1000));
+  const age = seconds < 120 ? `${seconds} s` : duration(seconds * 1000);
   return (
     <div class="banner" id="stale">
       <span role="status">As of {clock(since)}: the live stream is down.</span>

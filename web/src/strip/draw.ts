@@ -107,6 +107,15 @@ function axis(context: CanvasRenderingContext2D, frame: Frame): void {
   }
 }
 
+/** The marks in a window; they are in the order of time. */
+function between(marks: Mark[], { from, to }: Span): Mark[] {
+  let first = 0;
+  while (first < marks.length && (marks[first] as Mark).t < from) first += 1;
+  let end = first;
+  while (end < marks.length && (marks[end] as Mark).t <= to) end += 1;
+  return marks.slice(first, end);
+}
+
 /** Kinds of marks, the worst last. */
 const KINDS = ["saved", "swapped", "attempt", "failed"] as const;
 
@@ -114,7 +123,7 @@ function marks(context: CanvasRenderingContext2D, frame: Frame): void {
   const middle = AXIS + MARKS / 2;
   const last: Record<string, number> = {};
   // What is worse is drawn later, over the rest.
-  const shown = frame.model.marks.filter((mark) => mark.t >= frame.window.from && mark.t <= frame.window.to);
+  const shown = between(frame.model.marks, frame.window);
   const place = (t: number) => Math.min(frame.width - 4, Math.round(xOf(frame, t))) + 0.5;
   const failed = shown.filter((mark) => mark.kind === "failed").map((mark) => place(mark.t));
   for (const kind of KINDS) {

@@ -1,4 +1,5 @@
 /** What the colours, hatches and signs of a strip mean: only those that are in it. */
+import { useMemo } from "preact/hooks";
 import { palette, stateOf } from "../palette";
 import { dark } from "../theme";
 import type { Model } from "./model";
@@ -19,9 +20,12 @@ export function Swatch({ state }: { state: string }) {
 
 /** The legend of a strip. */
 export function Legend({ model }: { model: Model }) {
-  const seen = new Set<number>(model.job.states);
-  for (const row of model.rows) for (const state of row.states) seen.add(state);
-  const kinds = new Set<string>(model.marks.map((mark) => mark.kind));
+  // Once for each model: the panel is rendered with every move of the window.
+  const { seen, kinds } = useMemo(() => {
+    const seen = new Set<number>(model.job.states);
+    for (const row of model.rows) for (const state of row.states) seen.add(state);
+    return { seen, kinds: new Set<string>(model.marks.map((mark) => mark.kind)) };
+  }, [model]);
   return (
     <ul class="legend">
       {palette.value.map((look, number) =>

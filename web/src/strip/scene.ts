@@ -46,6 +46,7 @@ export class Scene {
   private inks: Inks | undefined;
   private tones: Tones | undefined;
   private waiting = 0;
+  private scrolled = 0;
 
   attach(scroller: HTMLElement, canvas: HTMLCanvasElement): void {
     this.scroller = scroller;
@@ -151,8 +152,10 @@ export class Scene {
     return row < this.rows ? { row, t } : undefined;
   }
 
-  get scrolled(): number {
-    return this.scroller?.scrollTop ?? 0;
+  /** The rows were scrolled. The place is kept: to ask for it in a frame would lay out the page again. */
+  scrollTo(top: number): void {
+    this.scrolled = top;
+    this.redraw();
   }
 
   /** Moves the cursor; the window and the rows follow it. */
@@ -167,8 +170,8 @@ export class Scene {
     if (next.row >= 0 && this.scroller) {
       const top = next.row * this.rowHeight;
       const room = this.heights.seen - ROWS_TOP;
-      if (top < this.scrolled) this.scroller.scrollTop = top;
-      else if (top + this.rowHeight > this.scrolled + room) this.scroller.scrollTop = top + this.rowHeight - room;
+      if (top < this.scrolled) this.scroller.scrollTop = this.scrolled = top;
+      else if (top + this.rowHeight > this.scrolled + room) this.scroller.scrollTop = this.scrolled = top + this.rowHeight - room;
     }
     this.redraw();
   }
@@ -211,7 +214,7 @@ export class Scene {
       height,
       left: this.left,
       rowHeight: this.rowHeight,
-      scroll: this.scrolled,
+      scroll: Math.max(0, Math.min(this.scrolled, this.heights.all - height)),
       ratio,
       inks,
       tones,

@@ -166,41 +166,15 @@ export function StripView({ run, onReady }: { run: string; onReady(): void }) {
   }, [scene]);
 
   const it = scene.shown.value;
-  const cell = scene.cursor.value ?? scene.hover.value;
-  const window = scene.window.value;
   void scene.tall.value;
   const { seen, all } = scene.heights;
-  const length = window.to - window.from;
-  const known = scene.limits.to - scene.limits.from;
   const problem = (!full.data && full.problem) || (zoomed && !part.data && part.problem);
-  const description = it ? summary(it) : "";
+  const description = useMemo(() => (it ? summary(it) : ""), [it]);
+  const legend = useMemo(() => it && <Legend model={it} />, [it]);
   return (
     <Panel title="Ranks over time" id="strip" command={commandOf(route.value, "strip")}>
       <div class="bar">
-        <div class="group" role="group" aria-label="Window">
-          <button type="button" aria-pressed={scene.whole.value} onClick={() => scene.show(scene.limits, true)}>
-            all
-          </button>
-          {WINDOWS.filter(([, millis]) => !it || millis < known).map(([name, millis]) => (
-            <button type="button" aria-pressed={!scene.whole.value && length === millis} onClick={() => scene.show(aroundCursor(scene, millis))}>
-              {name}
-            </button>
-          ))}
-        </div>
-        <div class="group" role="group" aria-label="Move">
-          <button type="button" onClick={() => scene.pan(-0.5)}>
-            earlier
-          </button>
-          <button type="button" onClick={() => scene.pan(0.5)}>
-            later
-          </button>
-          <button type="button" onClick={() => scene.zoom(0.5)} aria-label="zoom in">
-            zoom +
-          </button>
-          <button type="button" onClick={() => scene.zoom(2)} aria-label="zoom out">
-            zoom −
-          </button>
-        </div>
+        <WindowButtons scene={scene} />
         <label>
           rows by{" "}
           <select value={by ?? "rank"} onChange={(event) => setQuery({ by: event.currentTarget.value === "node" ? "node" : undefined })}>
@@ -235,7 +209,7 @@ export function StripView({ run, onReady }: { run: string; onReady(): void }) {
         aria-label="Strip. Arrow keys move the cell cursor, w and s zoom, a and d move the window, n and p go to marks, l opens logs."
         style={{ height: it ? `${seen}px` : "0px" }}
         data-ready={it ? "yes" : "no"}
-        onScroll={() => scene.redraw()}
+        onScroll={(event) => scene.scrollTo(event.currentTarget.scrollTop)}
         onKeyDown={(event) => stripKeys(scene, actions, event)}
         onPointerDown={(event) => drag(scene, event)}
         onPointerMove={(event) => {
@@ -253,11 +227,8 @@ export function StripView({ run, onReady }: { run: string; onReady(): void }) {
       </div>
       {it && (
         <>
-          <p class="readout" id="strip-readout">
-            {cell ? cellWords(it, cell.row, cell.t, word) : `${longDuration(length)}: ${day(window.from)} ${clock(window.from, "minute")} to ${day(window.to)} ${clock(window.to, "minute")}`}
-            {cell && !it.exact && runsMany(it, cell.row, cell.t) && " (cells show their worst)"}
-          </p>
-          <Legend model={it} />
+          <Readout scene={scene} />
+          {legend}
           <p class="quiet small">
             {it.exact ? "Exact spans." : `A cell is ${duration(it.bucket)} and shows its worst state; ${some(it.mixed, "cell")} hold more than one.`}
             {it.marksLeftOut > 0 && ` ${some(it.marksLeftOut, "mark")} are not drawn: zoom in to see them.`} Wheel scrolls ranks, Ctrl and wheel zooms, drag
@@ -267,6 +238,55 @@ export function StripView({ run, onReady }: { run: string; onReady(): void }) {
         </>
       )}
     </Panel>
+  );
+}
+
+/** Buttons of the window. A part of its own: it is rendered with every move, the panel is not. */
+function WindowButtons({ scene }: { scene: Scene }) {
+  const { from, to } = scene.window.value;
+  const length = to - from;
+  const known = scene.limits.to - scene.limits.from;
+  return (
+    <>
+      <div class="group" role="group" aria-label="Window">
+        <button type="button" aria-pressed={scene.whole.value} onClick={() => scene.show(scene.limits, true)}>
+          all
+        </button>
+        {WINDOWS.filter(([, millis]) => millis < known).map(([name, millis]) => (
+          <button type="button" aria-pressed={!scene.whole.value && length === millis} onClick={() => scene.show(aroundCursor(scene, millis))}>
+            {name}
+          </button>
+        ))}
+      </div>
+      <div class="group" role="group" aria-label="Move">
+        <button type="button" onClick={() => scene.pan(-0.5)}>
+          earlier
+        </button>
+        <button type="button" onClick={() => scene.pan(0.5)}>
+          later
+        </button>
+        <button type="button" onClick={() => scene.zoom(0.5)} aria-label="zoom in">
+          zoom +
+        </button>
+        <button type="button" onClick={() => scene.zoom(2)} aria-label="zoom out">
+          zoom −
+        </button>
+      </div>
+    </>
+  );
+}
+
+/** The cell under the cursor or the pointer, else the window. */
+function Readout({ scene }: { scene: Scene }) {
+  const it = scene.shown.value;
+  const cell = scene.cursor.value ?? scene.hover.value;
+  const { from, to } = scene.window.value;
+  if (!it) return null;
+  return (
+    <p class="readout" id="strip-readout">
+      {cell ? cellWords(it, cell.row, cell.t, word) : `${longDuration(to - from)}: ${day(from)} ${clock(from, "minute")} to ${day(to)} ${clock(to, "minute")}`}
+      {cell && !it.exact && runsMany(it, cell.row, cell.t) && " (cells show their worst)"}
+    </p>
   );
 }
 

@@ -39,3 +39,14 @@ export async function visit(options, use) {
 export function stripReady(page) {
   return page.waitForSelector('#strip-field[data-ready="yes"]');
 }
+
+/** A server and a page of one test alone; both are closed when it ends, however it ends. */
+export async function own(t, { prefix, ...more } = {}) {
+  const it = await serve({ assets, ...(prefix ? { prefix } : {}) });
+  const opened = await open(browser, { ...it, ...more });
+  t.after(async () => {
+    await opened.close();
+    await it.close();
+  });
+  return { it, ...opened };
+}
