@@ -13,7 +13,8 @@ import { FailuresPage } from "./pages/failures";
 import { JobPage } from "./pages/job";
 import { JobsPage } from "./pages/jobs";
 import { ElsewherePage } from "./pages/elsewhere";
-import { go, route } from "./route";
+import { go, route, setQuery } from "./route";
+import { showTabs } from "./job/tabs";
 import { dark, switchTheme } from "./theme";
 
 const PAGES: [string, string][] = [
@@ -39,6 +40,10 @@ export function App() {
       if (input) {
         input.focus();
         input.select();
+      } else if (route.peek().page === "job") {
+        setQuery({ tab: "logs" });
+        showTabs();
+        setTimeout(() => document.querySelector<HTMLInputElement>("input[data-filter]")?.focus(), 100);
       } else go("#/jobs");
     };
     const back = () => {

@@ -16,8 +16,8 @@ const POLL_MILLIS = 10_000;
 /** Without even a comment for so long, the stream is taken for dead. */
 const SILENCE = 40_000;
 
-/** How live the data is. */
-export const live = signal<{ state: "off" | "connecting" | "live" | "down" | "polling"; since: number }>({ state: "off", since: Date.now() });
+/** How live the data is: since when the data is known, and when it came into this state. */
+export const live = signal<{ state: "off" | "connecting" | "live" | "down" | "polling"; since: number; at: number }>({ state: "off", since: Date.now(), at: Date.now() });
 /** How often each part changed: `jobs`, `status`, `strip`, and so on. */
 export const changes = signal<Record<string, number>>({});
 /** The newest row of a job that the stream has sent. */
@@ -86,7 +86,7 @@ async function connect(controller: AbortController): Promise<void> {
   const heard = () => {
     clearTimeout(silence);
     silence = setTimeout(() => controller.abort(), SILENCE);
-    if (live.peek().state !== "live") live.value = { state: "live", since: Date.now() };
+    if (live.peek().state !== "live") live.value = { state: "live", since: Date.now(), at: Date.now() };
     latest = Date.now();
     failures = 0;
     poll(false);
@@ -119,7 +119,8 @@ function poll(on: boolean): void {
 
 /** Marks that data was read while the stream is down: its age starts anew. */
 export function readAt(millis: number): void {
-  if (live.peek().state === "polling") live.value = { state: "polling", since: millis };
+  const now = live.peek();
+  if (now.state === "polling") live.value = { ...now, since: millis };
 }
 
 async function run(controller: AbortController): Promise<void> {
@@ -133,7 +134,8 @@ async function run(controller: AbortController): Promise<void> {
   failures += 1;
   const since = latest || Date.now();
   const before = live.peek();
-  live.value = failures >= POLL_AFTER ? { state: "polling", since: before.state === "polling" ? before.since : since } : { state: "down", since };
+  const at = before.state === "down" || before.state === "polling" ? before.at : Date.now();
+  live.value = failures >= POLL_AFTER ? { state: "polling", since: before.state === "polling" ? before.since : since, at } : { state: "down", since, at };
   poll(failures >= POLL_AFTER);
   timer = setTimeout(open, backOff(failures, Math.random()));
 }
@@ -148,7 +150,7 @@ function open(): void {
   close();
   if (document.hidden || refused.peek()) return;
   stop = new AbortController();
-  if (live.peek().state === "off") live.value = { state: "connecting", since: Date.now() };
+  if (live.peek().state === "off") live.value = { state: "connecting", since: Date.now(), at: Date.now() };
   void run(stop);
 }
 

@@ -119,6 +119,7 @@ export function LogWindow({ run, attempt, live }: { run: string; attempt: number
     else {
       const at = all.findIndex((it) => "line" in it && it.line.offset === wanted.offset);
       element.scrollTop = Math.max(0, at * LINE - element.clientHeight / 3);
+      element.scrollIntoView({ block: "nearest" });
     }
   }, [all]);
 

@@ -16,12 +16,24 @@ const TABS: [string, string][] = [
   ["spec", "Spec"],
 ];
 
+/** Brings the tabs into view, with the focus on the chosen one. */
+export function showTabs(): void {
+  setTimeout(() => {
+    const tab = document.querySelector<HTMLElement>('[role="tab"][aria-selected="true"]');
+    tab?.focus({ preventScroll: true });
+    tab?.scrollIntoView({ block: "start" });
+  }, 30);
+}
+
 /** The chosen tab. Its data is asked for when it comes into view, unless the address names it. */
 export function Tabs({ run, row }: { run: string; row: Row | undefined }) {
   const asked = route.value.query.tab;
   const tab = TABS.some(([id]) => id === asked) ? (asked as string) : "logs";
   const panel = useRef<HTMLDivElement>(null);
   const [near, setNear] = useState(asked !== undefined);
+  useEffect(() => {
+    if (asked !== undefined) setNear(true);
+  }, [asked]);
   useEffect(() => {
     if (near || !panel.current) return;
     const observer = new IntersectionObserver((entries) => entries.some((it) => it.isIntersecting) && setNear(true), { rootMargin: "400px" });

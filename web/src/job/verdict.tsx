@@ -7,6 +7,7 @@ import { Text } from "../parts/text";
 import { format, route, setQuery } from "../route";
 import type { Job, Verdict, Verdicts } from "../types";
 import { spaced } from "../words";
+import { showTabs } from "./tabs";
 
 /** `rank 517 on gpu-064`. */
 function about(verdict: Verdict): string {
@@ -103,7 +104,7 @@ function EvidenceLink({ verdict, line }: { verdict: Verdict; line: { file: strin
   const here = route.value;
   const query = { ...here.query, tab: "logs", att: verdict.attempt, rank: line.rank ?? verdict.rank ?? verdict.ranks?.[0], line: line.line, view: "lines", offset: undefined, pod: undefined, find: undefined };
   return (
-    <a href={format({ ...here, query })}>
+    <a href={format({ ...here, query })} onClick={showTabs}>
       <Text raw={where} />, line {line.line} in the log
     </a>
   );

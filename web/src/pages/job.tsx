@@ -12,11 +12,14 @@ import { CopyCommand, Failure, Skeleton, StateWord, Time } from "../parts/basics
 import { Text } from "../parts/text";
 import { commandOf } from "../clipboard";
 import { route, setQuery } from "../route";
-import { changedRow, watch } from "../stream";
+import { bump, changedRow, watch } from "../stream";
 import { StripView } from "../strip/view";
 import type { Job, Row } from "../types";
 import { count, duration, longDuration, millisOf, percent, some } from "../words";
 import { spentWords } from "./jobs";
+
+/** How often a live run is drawn again without an event. */
+const LIVE_MILLIS = 15_000;
 
 /** The page of a job. */
 export function JobPage({ namespace, name }: { namespace: string; name: string }) {
@@ -29,6 +32,13 @@ export function JobPage({ namespace, name }: { namespace: string; name: string }
   useEffect(() => {
     if (ready || job.problem) firstView();
   }, [ready, job.problem]);
+  const runs = data?.row.live === true;
+  useEffect(() => {
+    if (!runs) return;
+    // Time passes without an event: the strip and the sums of a run that is live grow with it.
+    const timer = setInterval(() => !document.hidden && bump(["strip"]), LIVE_MILLIS);
+    return () => clearInterval(timer);
+  }, [runs]);
   const attempts = data?.row.attempt ?? undefined;
   useEffect(() => {
     const step = (by: number) => {

@@ -30,9 +30,13 @@ export function Banner() {
   return state === "down" || state === "polling" ? <Stale /> : null;
 }
 
+/** A stream that resumes at once is not worth a banner. */
+const PATIENCE = 1500;
+
 function Stale() {
-  const now = useNow(1000);
-  const { state, since } = live.value;
+  const now = useNow(500);
+  const { state, since, at } = live.value;
+  if (state === "down" && now - at < PATIENCE) return null;
   const seconds = Math.max(1, Math.floor((now - since) / 1000));
   const age = seconds < 120 ? `${seconds} s` : duration(seconds * 1000);
   return (

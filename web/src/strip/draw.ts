@@ -224,14 +224,19 @@ function outline(context: CanvasRenderingContext2D, frame: Frame, cell: { row: n
   context.beginPath();
   context.rect(frame.left, AXIS, frame.width, frame.height);
   context.clip();
-  context.strokeStyle = tone;
-  context.lineWidth = 1;
-  context.beginPath();
-  context.moveTo(x, AXIS);
-  context.lineTo(x, frame.height);
-  context.stroke();
-  if (cell.row < 0 || y + height > ROWS_TOP) {
-    context.lineWidth = 2;
+  // First in the colour of the paper and wider, so that it is seen on every state.
+  for (const [colour, more] of [
+    [frame.tones.paper, 2],
+    [tone, 0],
+  ] as const) {
+    context.strokeStyle = colour;
+    context.lineWidth = 1 + more;
+    context.beginPath();
+    context.moveTo(x, AXIS);
+    context.lineTo(x, frame.height);
+    context.stroke();
+    if (cell.row >= 0 && y + height <= ROWS_TOP) continue;
+    context.lineWidth = 2 + more;
     context.strokeRect(x - 4, y - 1, 8, height + 1);
   }
   context.restore();

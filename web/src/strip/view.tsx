@@ -4,6 +4,7 @@ import { effect } from "@preact/signals";
 import { path } from "../api";
 import { announce, commandOf } from "../clipboard";
 import { addKeys } from "../keys";
+import { showTabs } from "../job/tabs";
 import { useDocument } from "../load";
 import { palette } from "../palette";
 import { Failure, Panel, Skeleton } from "../parts/basics";
@@ -144,7 +145,7 @@ export function StripView({ run, onReady }: { run: string; onReady(): void }) {
     const attempt = cell && it?.marks.findLast((mark) => mark.kind === "attempt" && mark.t <= cell.t)?.n;
     const failed = cell && it && cell.row >= 0 ? it.marks.find((mark) => mark.row === cell.row && mark.kind === "failed" && Math.abs(mark.t - cell.t) <= scene.step * 2) : undefined;
     setQuery({ tab: "logs", rank: failed?.rank ?? label?.from, pod: undefined, offset: undefined, att: failed?.n ?? attempt }, true);
-    requestAnimationFrame(() => document.getElementById("tab-logs")?.focus());
+    showTabs();
   };
   const actions = { toMark, openLogs };
   useEffect(
