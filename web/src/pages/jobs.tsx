@@ -171,8 +171,8 @@ function Table({ jobs, sort }: { jobs: Jobs; sort: string | undefined }) {
           {count(jobs.rows.length)} of {total} jobs
         </span>
         {route.value.query.cursor && (
-          <button type="button" onClick={() => history.back()}>
-            previous page
+          <button type="button" onClick={() => setQuery({ cursor: undefined }, true)}>
+            first page
           </button>
         )}
         {jobs.cursor && (

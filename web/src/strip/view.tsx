@@ -3,6 +3,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { effect } from "@preact/signals";
 import { path } from "../api";
 import { announce, commandOf } from "../clipboard";
+import { download } from "../download";
 import { addKeys } from "../keys";
 import { showTabs } from "../job/tabs";
 import { useDocument } from "../load";
@@ -197,6 +198,9 @@ export function StripView({ run, onReady }: { run: string; onReady(): void }) {
         )}
         <button type="button" aria-pressed={asTable} onClick={() => setTable(!asTable)}>
           as table
+        </button>
+        <button type="button" onClick={() => void download(path(["runs", run, "trace.json"]), `${run}.trace.json`)}>
+          save as Chrome trace
         </button>
       </div>
       {problem && <Failure problem={problem} retry={full.retry} />}

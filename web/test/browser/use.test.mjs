@@ -247,3 +247,12 @@ test("zoom_shows_exact_spans", async () => {
     await page.waitForSelector("text=Exact spans.");
   });
 });
+
+test("trace_is_saved_as_a_file", async () => {
+  await visit({ hash: SMOKE, acceptDownloads: true }, async (page, seen) => {
+    await stripReady(page);
+    const [file] = await Promise.all([page.waitForEvent("download"), page.click("text=save as Chrome trace")]);
+    assert.equal(file.suggestedFilename(), "20261118T090000Z.trace.json");
+    assert.deepEqual(seen.errors, []);
+  });
+});
