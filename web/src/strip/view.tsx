@@ -79,7 +79,10 @@ export function StripView({ run, onReady }: { run: string; onReady(): void }) {
     };
   }, [scene]);
   useEffect(() => scene.clear(), [scene, by]);
+  // Only what others wrote into the address moves the window: what the strip wrote may be older than the last move.
+  const written = useRef<string | undefined>(undefined);
   useEffect(() => {
+    if (written.current === (zoomed ? `${from}-${to}` : "")) return;
     if (zoomed && scene.whole.peek()) {
       scene.whole.value = false;
       scene.window.value = { from, to };
@@ -106,6 +109,7 @@ export function StripView({ run, onReady }: { run: string; onReady(): void }) {
       clearTimeout(timer);
       timer = setTimeout(() => {
         if (to - from <= 1) return;
+        written.current = whole ? "" : `${from}-${to}`;
         setQuery(whole ? { from: undefined, to: undefined } : { from, to });
       }, 140);
     });
