@@ -1,0 +1,258 @@
+// How the page is used: by keyboard, with hostile data, with a stream that is cut, under a prefix.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { JOB, own, server, SMOKE, stripReady, visit } from "./fixture.mjs";
+
+const hash = (page) => page.evaluate(() => location.hash);
+
+test("keyboard_walks_from_jobs_to_logs", async () => {
+  await visit({}, async (page) => {
+    await page.waitForSelector("#jobs");
+    await page.keyboard.press("j");
+    await page.keyboard.press("j");
+    await page.keyboard.press("k");
+    await page.keyboard.press("Enter");
+    await stripReady(page);
+    assert.equal(await hash(page), JOB);
+    // To the strip with the tabulator, as any reader would.
+    for (let press = 0; press < 40; press += 1) {
+      await page.keyboard.press("Tab");
+      if (await page.evaluate(() => document.activeElement?.id === "strip-field")) break;
+    }
+    assert.equal(await page.evaluate(() => document.activeElement?.id), "strip-field");
+    await page.keyboard.press("ArrowRight");
+    await page.keyboard.press("ArrowDown");
+    await page.waitForFunction(() => /^rank 0-7 on gpu-000: /.test(document.getElementById("announcement").textContent));
+    await page.keyboard.press("w");
+    await page.keyboard.press("w");
+    await page.waitForFunction(() => /from=\d+/.test(location.hash));
+    await page.keyboard.press("a");
+    await page.keyboard.press("0");
+    await page.waitForFunction(() => !/from=/.test(location.hash));
+    await page.keyboard.press("n");
+    await page.waitForFunction(() => /attempt|failure/.test(document.getElementById("announcement").textContent));
+    await page.keyboard.press("l");
+    await page.waitForFunction(() => /tab=logs/.test(location.hash) && document.activeElement?.id === "tab-logs");
+    await page.waitForSelector("#log-list .log-line, #groups");
+    await page.keyboard.press("[");
+    await page.waitForFunction(() => /att=\d+/.test(location.hash));
+    await page.keyboard.press("g");
+    await page.keyboard.press("f");
+    await page.waitForSelector("#failures");
+  });
+});
+
+test("go_to_opens_a_job_by_name", async () => {
+  await visit({ hash: "#/nodes" }, async (page) => {
+    await page.waitForSelector("#not-here");
+    await page.keyboard.press("Control+k");
+    await page.keyboard.type("smoke");
+    await page.waitForFunction(() => document.querySelectorAll("#goto-list li").length === 1);
+    await page.keyboard.press("Enter");
+    await stripReady(page);
+    assert.equal(await hash(page), SMOKE);
+  });
+});
+
+test("filter_theme_and_copy_work_by_keys", async () => {
+  await visit({ permissions: ["clipboard-read", "clipboard-write"] }, async (page) => {
+    await page.waitForSelector("#jobs");
+    await page.keyboard.press("/");
+    await page.keyboard.type("smoke");
+    await page.waitForFunction(() => document.querySelectorAll("#jobs tbody").length === 1 && /q=smoke/.test(location.hash));
+    await page.keyboard.press("Escape");
+    await page.keyboard.press("t");
+    assert.equal(await page.evaluate(() => document.documentElement.dataset.theme), "dark");
+    await page.keyboard.press("c");
+    await page.waitForSelector(".note");
+    assert.equal(await page.evaluate(() => navigator.clipboard.readText()), "trainyard ps");
+    await page.keyboard.press("y");
+    await page.waitForFunction(() => /Copied the link/.test(document.querySelector(".note")?.textContent));
+    assert.match(await page.evaluate(() => navigator.clipboard.readText()), /#\/jobs\?q=smoke$/);
+  });
+});
+
+test("token_leaves_the_address_at_once", async () => {
+  const it = await server();
+  const before = it.requests.length;
+  await visit({ hash: SMOKE }, async (page) => {
+    await stripReady(page);
+    assert.equal(await hash(page), SMOKE);
+    assert.equal(await page.evaluate(() => history.length), 2, "one step for the blank page, one for this");
+    const asked = it.requests.slice(before);
+    assert.ok(asked.every((request) => request.referer === undefined && !JSON.stringify(request).includes("fixture-token")));
+    assert.equal(await page.evaluate(() => document.cookie), "");
+    await page.reload();
+    await stripReady(page);
+  });
+});
+
+test("one_time_code_becomes_a_token", async (t) => {
+  const { it, page } = await own(t, { token: "wrong" });
+  await page.waitForSelector("text=A token is needed");
+  await page.goto("about:blank");
+  await page.goto(`${it.base}#code=one-time-code`);
+  await page.waitForSelector("#jobs");
+  assert.equal(await hash(page), "#/jobs");
+});
+
+test("hostile_text_stays_text", async () => {
+  for (const place of ["#/jobs", `${SMOKE}?tab=logs`, `${SMOKE}?tab=logs&view=lines&rank=0&offset=0`]) {
+    await visit({ hash: place }, async (page, seen) => {
+      await page.waitForFunction(() => document.body.textContent.includes("<img src=x onerror="));
+      const found = await page.evaluate(() => ({
+        title: document.title,
+        images: document.querySelectorAll("img, iframe, object, embed").length,
+        scripts: document.querySelectorAll("script").length,
+        foreign: [...document.querySelectorAll("a")].filter((it) => it.origin !== location.origin).length,
+        raw: /[\u001b\u202e\u200b\u0007]/.test(document.body.textContent),
+      }));
+      assert.deepEqual(found, { title: found.title, images: 0, scripts: 1, foreign: 0, raw: false });
+      assert.match(found.title, /Trainyard$/);
+      assert.deepEqual(seen.errors, []);
+    });
+  }
+  await visit({ hash: `${SMOKE}?tab=logs&view=lines&rank=0&offset=0` }, async (page) => {
+    await page.waitForSelector("#log-list .a-c-red");
+    assert.equal(await page.textContent("#log-list .a-c-red"), "red");
+    assert.ok((await page.textContent("#log-list")).includes("U+202E"));
+  });
+});
+
+test("no_request_leaves_the_origin", async () => {
+  const { base } = await server();
+  await visit({ hash: "#/jobs" }, async (page, seen) => {
+    await page.waitForSelector("#jobs");
+    for (const place of [JOB, ...["logs", "seats", "metrics", "checkpoints", "events", "spec"].map((tab) => `${SMOKE}?tab=${tab}`), "#/nodes", "#/queue", "#/failures"]) {
+      await page.evaluate((it) => (location.hash = it), place);
+      await page.waitForSelector("#strip-field[data-ready=yes], #not-here, #failures");
+      await page.waitForFunction(() => !document.querySelector(".bone"));
+    }
+    assert.deepEqual(seen.requests.filter((url) => !url.startsWith(base)), []);
+    assert.deepEqual(seen.errors, []);
+  });
+});
+
+test("cut_stream_shows_its_age_and_resumes", async (t) => {
+  const { it, page } = await own(t);
+  await page.waitForSelector("#live.live-live");
+  const row = { ...(await page.evaluate(async () => (await (await fetch("api/v1/jobs", { headers: { Authorization: "Bearer fixture-token" } })).json()).rows[0])) };
+  const asked = () => it.requests.filter((request) => request.path === "api/v1/jobs").length;
+  const before = asked();
+  it.emit("job", { row });
+  // The page has read the event once it asks for the list again.
+  while (asked() === before) await page.waitForFunction(() => true);
+  it.cut(true);
+  await page.waitForSelector("#stale");
+  assert.match(await page.textContent("#stale"), /As of \d\d:\d\d:\d\d: the live stream is down\.\s*The data is \d+ s old/);
+  await page.waitForSelector("#live.live-polling", { timeout: 15_000 });
+  it.cut(false);
+  await page.click("text=reconnect now");
+  await page.waitForSelector("#live.live-live");
+  await page.waitForSelector("#stale", { state: "detached" });
+  const last = it.requests.filter((request) => request.path === "api/v1/stream").at(-1);
+  assert.match(last.query, /since=1/);
+});
+
+test("change_of_a_run_is_shown_without_reload", async (t) => {
+  const { it, page } = await own(t, { hash: SMOKE });
+  await stripReady(page);
+  await page.waitForSelector("#live.live-live");
+  const asked = () => it.requests.filter((request) => request.path.endsWith("/strip")).length;
+  const before = asked();
+  it.emit("run", { run: "20261118T090000Z", changed: ["strip"] });
+  while (asked() === before) await page.waitForFunction(() => true);
+  it.emit("job", { row: { id: "20261118T090000Z", job: "smoke", namespace: "team-a", kind: "PyTorchJob", state: "running", attempt: 4, live: true } });
+  await page.waitForSelector(".job-head .state:has-text('Running')");
+});
+
+test("hidden_tab_closes_its_stream", async (t) => {
+  const { it, page } = await own(t);
+  await page.waitForSelector("#live.live-live");
+  const hide = (hidden) => page.evaluate((value) => {
+    Object.defineProperty(document, "hidden", { value, configurable: true });
+    document.dispatchEvent(new Event("visibilitychange"));
+  }, hidden);
+  await hide(true);
+  while (it.streams.size > 0) await page.waitForFunction(() => true);
+  await hide(false);
+  while (it.streams.size === 0) await page.waitForFunction(() => true);
+  assert.equal(await page.$("#stale"), null);
+});
+
+test("page_works_below_a_prefix", async (t) => {
+  const { it, page, seen } = await own(t, { prefix: "/ml/yard/", hash: `${SMOKE}?tab=events` });
+  await page.waitForSelector("#events li");
+  assert.ok(seen.requests.every((url) => url.startsWith(it.base)));
+});
+
+test("first_failure_is_on_top_and_groups_unfold", async () => {
+  await visit({ hash: `${SMOKE}?tab=logs` }, async (page) => {
+    await page.waitForSelector("#first-failure");
+    assert.match(await page.textContent("#first-failure"), /First failure: rank 24[\s\S]*KeyError: 'rate'/);
+    const row = page.locator(".group-head", { hasText: "Traceback" });
+    assert.match(await row.textContent(), /× 128\s*ranks 0-127/);
+    await row.click();
+    assert.ok((await page.locator(".rank-links a").count()) >= 64);
+    await page.click("text=open the first of them in its log");
+    await page.waitForSelector("#log-list .selected");
+    assert.match(await page.textContent("#log-list .selected"), /Traceback/);
+  });
+});
+
+test("evidence_links_to_its_line", async () => {
+  await visit({ hash: SMOKE }, async (page) => {
+    await page.click("text=rank 24, line 4002 in the log");
+    await page.waitForSelector("#log-list .selected");
+    assert.match(await page.textContent("#log-list .selected"), /Traceback/);
+    assert.match(await hash(page), /line=4002/);
+  });
+});
+
+test("search_counts_and_links_open_the_same_line", async () => {
+  await visit({ hash: `${SMOKE}?tab=logs&view=lines&rank=0&find=step+39` }, async (page) => {
+    await page.waitForSelector("#hits");
+    assert.equal((await page.textContent("#hits")).trim(), "111 lines match");
+    await page.click("#log-list .log-line >> nth=4");
+    await page.click("text=show it among its neighbours");
+    await page.waitForFunction(() => /offset=/.test(location.hash) && document.querySelector("#log-list .selected"));
+    const [link, line] = [await hash(page), await page.textContent("#log-list .selected")];
+    await visit({ hash: link }, async (other) => {
+      await other.waitForSelector("#log-list .selected");
+      assert.equal(await other.textContent("#log-list .selected"), line);
+    });
+  });
+});
+
+test("long_log_is_loaded_as_it_is_scrolled", async () => {
+  await visit({ hash: `${JOB}?tab=logs&view=lines&rank=0` }, async (page) => {
+    await page.waitForSelector("#log-list .log-line");
+    assert.ok((await page.locator("#log-list .log-line").count()) < 80);
+    for (let turn = 0; turn < 12; turn += 1) {
+      await page.evaluate(() => (document.getElementById("log-list").scrollTop = 0));
+      if (await page.evaluate(() => document.getElementById("log-list").textContent.includes("starting attempt"))) break;
+      await page.waitForTimeout(100);
+    }
+    await page.waitForFunction(() => document.getElementById("log-list").textContent.includes("starting attempt"));
+  });
+});
+
+test("zoom_shows_exact_spans", async () => {
+  await visit({ hash: JOB }, async (page) => {
+    await stripReady(page);
+    await page.click("text=1 min");
+    await page.waitForSelector("text=Exact spans.");
+    assert.match(await hash(page), /from=\d+&to=\d+/);
+    await page.reload();
+    await page.waitForSelector("text=Exact spans.");
+  });
+});
+
+test("trace_is_saved_as_a_file", async () => {
+  await visit({ hash: SMOKE, acceptDownloads: true }, async (page, seen) => {
+    await stripReady(page);
+    const [file] = await Promise.all([page.waitForEvent("download"), page.click("text=save as Chrome trace")]);
+    assert.equal(file.suggestedFilename(), "20261118T090000Z.trace.json");
+    assert.deepEqual(seen.errors, []);
+  });
+});
