@@ -7,6 +7,14 @@ use crate::{
     view::testing::{chronicle, failed, span, time},
 };
 
+/// A status, its state, the newest verdict, and what the sentence is.
+type Case<'a> = (
+    &'a JobStatus,
+    RowState,
+    Option<&'a VerdictSummary>,
+    Option<(LineKind, &'a str)>,
+);
+
 fn in_phase(phase: Phase) -> JobStatus {
     let mut status = JobStatus::default();
     status.trainyard.ledger.enter(1, phase, time(1_000));
@@ -126,12 +134,6 @@ fn line_says_why_a_job_does_not_train() {
     let known = verdict(1, "cuda_oom", None);
     let headline = known.headline();
     let stalled = in_phase(Phase::Stalled);
-    type Case<'a> = (
-        &'a JobStatus,
-        RowState,
-        Option<&'a VerdictSummary>,
-        Option<(LineKind, &'a str)>,
-    );
     let cases: [Case<'_>; 6] = [
         (
             &waits,
