@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -324,9 +326,7 @@ pub fn accelerators(job: &Job) -> u32 {
 }
 
 /// The most attempts that limits of failures allow; nothing where an account has none.
-pub fn attempts_max(limits: &std::collections::BTreeMap<Account, u32>) -> Option<u32> {
-    let limits = Account::ALL.iter().map(|account| limits.get(account));
-    limits
-        .into_iter()
-        .try_fold(1_u32, |sum, limit| Some(sum.saturating_add(*limit?)))
+pub fn attempts_max(limits: &BTreeMap<Account, u32>) -> Option<u32> {
+    let mut limits = Account::ALL.iter().map(|account| limits.get(account));
+    limits.try_fold(1_u32, |sum, limit| Some(sum.saturating_add(*limit?)))
 }

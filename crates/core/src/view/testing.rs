@@ -3,7 +3,9 @@
 use jiff::Timestamp;
 
 use crate::{
+    account::Account,
     chronicle::{Chronicle, Fact, Headline, VERSION, What},
+    diagnose::{Confidence, Depth, Retry, VerdictSummary},
     ledger::Phase,
     spec::{Role, Slot},
 };
@@ -63,4 +65,23 @@ pub(super) fn seated(at: i64, attempt: u32, index: u32, ranks: u32, node: &str) 
         node: node.to_owned(),
     };
     (at, what)
+}
+
+/// A verdict on rank 3, on one node.
+pub(super) fn verdict(attempt: u32, label: &str, place: Option<&str>) -> VerdictSummary {
+    VerdictSummary {
+        attempt,
+        label: label.to_owned(),
+        sentence: "a rank ran out of memory".to_owned(),
+        ranks: vec![3],
+        nodes: vec!["n-1".to_owned()],
+        account: Account::User,
+        retry: Retry::DoesNotHelp,
+        confidence: Confidence::High,
+        depth: Depth::Cause,
+        place: place.map(str::to_owned),
+        exception: None,
+        signature: None,
+        next: "use a smaller batch".to_owned(),
+    }
 }

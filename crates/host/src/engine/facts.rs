@@ -152,7 +152,7 @@ impl Recorder {
     /// When facts that wait may be written.
     pub(super) fn due(&self, points: &Points) -> Option<Instant> {
         let writer = self.writer.as_ref()?;
-        let waits = (writer.has_pending()).then_some(self.written).flatten();
+        let waits = writer.has_pending().then_some(self.written).flatten();
         let points = (!points.0.is_empty()).then_some(self.points_written);
         [waits, points.flatten()]
             .into_iter()

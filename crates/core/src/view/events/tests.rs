@@ -54,9 +54,9 @@ fn events_are_sentences_newest_first() {
     let sentences: Vec<&str> = events.iter().map(|event| event.sentence.as_str()).collect();
     let want = [
         "the job failed",
-        "worker-1 moved from node `a` to `b`",
+        "Worker 1 moved from node `a` to `b`",
         "attempt 1 failed: pod `p`: ",
-        "pod worker-1 failed",
+        "pod Worker 1 failed",
         "the job reported no step for 60 s",
         "the checkpoint of step 40 is complete; training stood still for 2 s",
         "attempt 1 began",
@@ -67,7 +67,7 @@ fn events_are_sentences_newest_first() {
         assert_eq!(*got, want);
     }
     let pod = &events[3];
-    assert_eq!((pod.rank, pod.slot.as_deref()), (Some(8), Some("worker-1")));
+    assert_eq!((pod.rank, pod.slot.as_deref()), (Some(8), Some("Worker 1")));
 }
 
 #[test]

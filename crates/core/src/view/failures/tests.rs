@@ -1,5 +1,5 @@
 use super::*;
-use crate::view::{rows::tests::verdict, testing::time};
+use crate::view::testing::{time, verdict};
 
 fn judged(run: &str, job: &str, at: i64, verdict: VerdictSummary) -> Judged {
     Judged {

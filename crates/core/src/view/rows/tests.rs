@@ -1,34 +1,23 @@
 use super::*;
 use crate::{
     chronicle::What,
-    diagnose::{Confidence, Depth, Retry},
     job::LastFailure,
     reason::StoredReason,
-    view::testing::{chronicle, failed, span, time},
+    view::testing::{chronicle, failed, span, time, verdict},
 };
+
+/// A status, its state, the newest verdict, and what the sentence is.
+type Case<'a> = (
+    &'a JobStatus,
+    RowState,
+    Option<&'a VerdictSummary>,
+    Option<(LineKind, &'a str)>,
+);
 
 fn in_phase(phase: Phase) -> JobStatus {
     let mut status = JobStatus::default();
     status.trainyard.ledger.enter(1, phase, time(1_000));
     status
-}
-
-pub(in crate::view) fn verdict(attempt: u32, label: &str, place: Option<&str>) -> VerdictSummary {
-    VerdictSummary {
-        attempt,
-        label: label.to_owned(),
-        sentence: "a rank ran out of memory".to_owned(),
-        ranks: vec![3],
-        nodes: vec!["n-1".to_owned()],
-        account: Account::User,
-        retry: Retry::DoesNotHelp,
-        confidence: Confidence::High,
-        depth: Depth::Cause,
-        place: place.map(str::to_owned),
-        exception: None,
-        signature: None,
-        next: "use a smaller batch".to_owned(),
-    }
 }
 
 #[test]
@@ -126,12 +115,6 @@ fn line_says_why_a_job_does_not_train() {
     let known = verdict(1, "cuda_oom", None);
     let headline = known.headline();
     let stalled = in_phase(Phase::Stalled);
-    type Case<'a> = (
-        &'a JobStatus,
-        RowState,
-        Option<&'a VerdictSummary>,
-        Option<(LineKind, &'a str)>,
-    );
     let cases: [Case<'_>; 6] = [
         (
             &waits,

@@ -47,7 +47,7 @@ fn trace_has_a_track_for_job_and_pod() {
         ("attempt 1 failed", "i", 0, 5_000_000, None),
         ("thread_name", "M", 1, 0, None),
         ("running", "X", 1, 1_000_000, Some(4_000_000)),
-        ("worker-0 failed", "i", 1, 5_000_000, None),
+        ("Worker 0 failed", "i", 1, 5_000_000, None),
     ];
     assert_eq!(short, want);
     let json = serde_json::to_value(&trace).unwrap();

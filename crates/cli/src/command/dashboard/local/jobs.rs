@@ -31,7 +31,7 @@ const RUNS_MAX: usize = 200;
 const FAILED_RUNS_MAX: usize = 10_000;
 
 /// What rows can be sorted by.
-const SORTS: [&str; 9] = [
+const SORTS: [&str; 10] = [
     "startedAt",
     "endedAt",
     "job",
@@ -39,6 +39,7 @@ const SORTS: [&str; 9] = [
     "kind",
     "state",
     "ranks",
+    "attempt",
     "step",
     "trainedRatio",
 ];
@@ -295,6 +296,7 @@ impl Order {
             "kind" => first.kind.cmp(&second.kind),
             "state" => first.state.cmp(&second.state),
             "ranks" => first.ranks.cmp(&second.ranks),
+            "attempt" => first.attempt.cmp(&second.attempt),
             "step" => first.step.cmp(&second.step),
             _ => ratio(first).total_cmp(&ratio(second)),
         };

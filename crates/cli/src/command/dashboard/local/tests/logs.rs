@@ -1,4 +1,4 @@
-use std::{fs, os::unix::fs::symlink};
+use std::{fmt::Write as _, fs, os::unix::fs::symlink, process::Command};
 
 use serde_json::{Value, json};
 use trainyard_core::ledger::Phase;
@@ -21,6 +21,15 @@ fn logs(local: &Local, run: &Run, ask: LogsAsk) -> Value {
     part(local, run, RunPart::Logs(ask), at(0))
 }
 
+/// 100,000 lines of twelve bytes with their numbers, from 0.
+fn numbered_lines() -> String {
+    let mut text = String::new();
+    for number in 0..100_000 {
+        writeln!(text, "line {number:06}").unwrap();
+    }
+    text
+}
+
 fn texts(answer: &Value) -> Vec<&str> {
     let lines = answer["lines"].as_array().unwrap().iter();
     lines.map(|line| line["text"].as_str().unwrap()).collect()
@@ -30,9 +39,7 @@ fn texts(answer: &Value) -> Vec<&str> {
 fn dashboard_logs_page_in_both_directions() {
     let folder = Folder::new();
     let run = folder.run("j", "20261118T000000Z", at(0));
-    let text: String = (0..100_000)
-        .map(|number| format!("line {number:06}\n"))
-        .collect();
+    let text = numbered_lines();
     run.log(1, "j-worker-0", text.as_bytes());
     run.log(1, "j-worker-1", b"other\n");
     let local = folder.local();
@@ -125,9 +132,7 @@ fn dashboard_logs_page_in_both_directions() {
 fn dashboard_search_counts_every_line() {
     let folder = Folder::new();
     let run = folder.run("j", "20261118T000000Z", at(0));
-    let text: String = (0..100_000)
-        .map(|number| format!("line {number:06}\n"))
-        .collect();
+    let text = numbered_lines();
     run.log(1, "j-worker-0", text.as_bytes());
     let local = folder.local();
     let search = |text: &str, offset: Option<u64>, backwards: bool| {
@@ -237,8 +242,7 @@ fn dashboard_bears_hostile_folders_and_logs() {
     let pods = run.path.join("attempts/1");
     symlink(folder.root(), pods.join("j-worker-1")).unwrap();
     symlink(&secret, pods.join("j-worker-0/linked.log")).unwrap();
-    let fifo = std::process::Command::new("mkfifo");
-    let made = { fifo }
+    let made = Command::new("mkfifo")
         .arg(pods.join("j-worker-0/pipe.log"))
         .status()
         .unwrap();
@@ -283,7 +287,11 @@ fn dashboard_folds_logs_of_all_ranks() {
     for pod in 0..2 {
         let mut text = String::new();
         for second in 10..40 {
-            text += &format!("2026-11-18T10:00:{second}Z step {second} loss 0.{second}\n");
+            writeln!(
+                text,
+                "2026-11-18T10:00:{second}Z step {second} loss 0.{second}"
+            )
+            .unwrap();
         }
         if pod == 1 {
             text += "2026-11-18T10:00:41Z ValueError: rank is bad\n";
