@@ -20,6 +20,10 @@ use crate::{
     spec::Slot,
 };
 
+/// Exit codes after the signals with which a deleted pod is ended.
+const TERMINATED: i32 = 128 + 15;
+const KILLED: i32 = 128 + 9;
+
 /// A job as it was observed.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen<'a> {
@@ -282,14 +286,17 @@ fn pods(
         };
         // It ended and was started again in its pod between two observations.
         let failed_between = same.is_some_and(|same| same.ended_since(pod))
-            && state != PodState::Failed
+            && !matches!(state, PodState::Failed | PodState::Gone)
             && pod.exit.is_some_and(|exit| exit.code != 0);
         if failed_between {
             news.push(turn(ended, PodState::Failed));
         }
         let is_same = same.is_some_and(|same| same.state == state && !same.failed_again(pod));
         if failed_between || !is_same {
-            let is_end = matches!(state, PodState::Failed | PodState::Succeeded);
+            let is_end = matches!(
+                state,
+                PodState::Failed | PodState::Gone | PodState::Succeeded
+            );
             news.push(turn(if is_end { ended } else { now }, state));
         }
     }
@@ -322,6 +329,7 @@ pub(super) fn state(pod: &ObservedPod) -> PodState {
     match pod.phase {
         PodPhase::Running => PodState::Running,
         PodPhase::Succeeded => PodState::Succeeded,
+        PodPhase::Failed if ended_by_deletion(pod) => PodState::Gone,
         PodPhase::Failed => PodState::Failed,
         PodPhase::Unknown => PodState::Lost,
         PodPhase::Pending => match &pod.wait {
@@ -330,6 +338,19 @@ pub(super) fn state(pod: &ObservedPod) -> PodState {
             Some(Wait::Pull | Wait::PullFailed(_)) => PodState::Pulling,
             Some(Wait::Create) | None => PodState::Creating,
         },
+    }
+}
+
+/// Whether a pod ended because it was deleted, as all pods of a gang that restarts are: that is no failure of its own. Where both times are the same,
+/// as those of a cluster are within a second, only the signals of a deletion count.
+fn ended_by_deletion(pod: &ObservedPod) -> bool {
+    let (Some(deleted), Some(exit)) = (pod.deleted_at, pod.exit) else {
+        return false;
+    };
+    let by_signal = matches!(exit.code, TERMINATED | KILLED);
+    match exit.at {
+        Some(at) => at > deleted || (at == deleted && by_signal),
+        None => by_signal,
     }
 }
 

@@ -33,6 +33,53 @@ fn pod(index: u32, attempt: u32, phase: PodPhase, node: &str) -> ObservedPod {
 }
 
 #[test]
+fn a_deleted_pod_has_not_failed() {
+    let mut ledger = Ledger::default();
+    ledger.enter(1, Phase::Training, ms(0));
+    let status = status(&ledger);
+    // Code, when it ended, when it was deleted, and whether that is a failure.
+    let cases = [
+        (1, Some(3_000), None, true),
+        (1, Some(3_000), Some(9_000), true),
+        (143, Some(9_000), Some(3_000), false),
+        (1, Some(9_000), Some(3_000), false),
+        // In the same second, as times of a cluster have it.
+        (1, Some(3_000), Some(3_000), true),
+        (143, Some(3_000), Some(3_000), false),
+        (137, Some(3_000), Some(3_900), true),
+        (1, Some(3_900), Some(3_000), false),
+        (143, None, Some(3_000), false),
+        (1, None, Some(3_000), true),
+    ];
+    for (code, ended, deleted, is_failure) in cases {
+        let running = [pod(0, 1, PodPhase::Running, "a")];
+        let mut over = running.clone();
+        over[0].phase = PodPhase::Failed;
+        over[0].deleted_at = deleted.map(ms);
+        over[0].exit = Some(Exit {
+            code,
+            out_of_memory: false,
+            at: ended.map(ms),
+        });
+        over[0].ends = 1;
+        let seen = |pods| Seen {
+            status: &status,
+            pods,
+        };
+        let mut chronicle = Chronicle::default();
+        chronicle.record(None, &seen(&running), &Places::new(), ms(1_000));
+        let places = Places::new();
+        chronicle.record(Some(&seen(&running)), &seen(&over), &places, ms(10_000));
+        let found = chronicle.failures.len();
+        assert_eq!(
+            found,
+            usize::from(is_failure),
+            "{code} {ended:?} {deleted:?}"
+        );
+    }
+}
+
+#[test]
 fn pods_become_turns_seats_and_swaps() {
     let mut ledger = Ledger::default();
     ledger.enter(1, Phase::Training, ms(0));
