@@ -13,8 +13,8 @@ mod tests;
 use std::{collections::BTreeMap, io, sync::Arc, time::Duration};
 
 use trainyard_core::checkpoint::{
-    AttemptId, COMMIT_FILE, Commit, CommitSeen, DRAIN_FILE, Document as _, DrainNext, Lineage,
-    Policy, StepName, TimeLeft, decode, drain_next, ranks_named,
+    AttemptId, COMMIT_FILE, Commit, CommitSeen, DRAIN_FILE, Document as _, DrainNext,
+    LOCAL_COMMIT_FILE, Lineage, Policy, StepName, TimeLeft, decode, drain_next, ranks_named,
 };
 
 pub use self::{
@@ -203,9 +203,14 @@ impl Drain {
     pub fn bring(&self, folder: &StepName, timeout: Duration) -> Result<Turn, DrainError> {
         let until = self.clock.now().saturating_add(timeout);
         let history = self.tiers.local_history()?;
-        let seen = history.commits.iter().find(|seen| seen.folder == *folder);
+        let here = history.commits.iter().find(|seen| seen.folder == *folder);
+        // A node that was killed before it had the commit may have pieces all the same, and rank 0 publishes the commit without it.
+        let seen = match here {
+            Some(seen) => Some(seen.clone()),
+            None => self.tiers.commit_of_nodes(folder)?,
+        };
         if let Some(seen) = seen {
-            self.copy_or_give_up(seen, until)?;
+            self.copy_or_give_up(&seen, until)?;
         }
         let mut pause = self.limits.first_pause;
         let mut was_shown = false;
@@ -385,11 +390,16 @@ impl Drain {
         Ok(Turn::Committed(folder.clone()))
     }
 
-    /// The bytes of the commit as the local tier has them.
+    /// The bytes of the commit as the local tier has them, or as local tiers of other nodes have them.
     fn commit_bytes(&self, seen: &CommitSeen) -> Result<Vec<u8>, DrainError> {
-        let name = within(&seen.folder.path(), COMMIT_FILE);
-        let bytes = read_small(&*self.tiers.local.storage, &name, Commit::MAX_BYTES as u64)
-            .map_err(StoreError::storage("read", &name))?;
+        let (local, shared) = (&self.tiers.local, &self.tiers.shared);
+        let mut name = within(&seen.folder.path(), COMMIT_FILE);
+        let mut read = read_small(&*local.storage, &name, Commit::MAX_BYTES as u64);
+        if matches!(&read, Err(error) if error.kind() == io::ErrorKind::NotFound) {
+            name = within(&seen.folder.path(), LOCAL_COMMIT_FILE);
+            read = read_small(&*shared.storage, &name, Commit::MAX_BYTES as u64);
+        }
+        let bytes = read.map_err(StoreError::storage("read", &name))?;
         match decode::<Commit>(&bytes) {
             Ok(found) if found.crc32c == seen.commit.crc32c => Ok(bytes),
             _ => Err(DrainError::Damaged {

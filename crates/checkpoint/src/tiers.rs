@@ -14,7 +14,7 @@ pub(crate) mod tests;
 use std::{io, sync::Arc};
 
 use trainyard_core::checkpoint::{
-    ATTEMPTS, AttemptId, COMMIT_FILE, Commit, Document as _, Fence, FolderSeen, FolderState,
+    ATTEMPTS, AttemptId, COMMIT_FILE, Commit, CommitSeen, Document as _, Fence, FolderSeen, FolderState,
     LOCAL_COMMIT_FILE, Lineage, PieceSeen, StepName, Tier, lineage,
 };
 
@@ -123,12 +123,10 @@ impl Tiers {
         for folder in &view.folders {
             if matches!(folder.state, FolderState::Partial)
                 && let Some(name) = folder.name()
-                && let Ok(Some(commit)) = self
-                    .shared
-                    .read::<Commit>(&within(&name.path(), LOCAL_COMMIT_FILE))
+                && let Ok(Some(seen)) = self.commit_of_nodes(&name)
             {
                 of_nodes.push(FolderSeen {
-                    state: FolderState::Committed(Box::new(commit)),
+                    state: FolderState::Committed(Box::new(seen.commit)),
                     ..folder.clone()
                 });
             }
@@ -143,6 +141,19 @@ impl Tiers {
             Err(error) => Some(format!("the local tier cannot be read: {error}")),
         };
         Ok((view, failure))
+    }
+
+    /// The commit of a step that local tiers of nodes have, as the shared tier shows it.
+    pub(crate) fn commit_of_nodes(
+        &self,
+        folder: &StepName,
+    ) -> Result<Option<CommitSeen>, StoreError> {
+        let name = within(&folder.path(), LOCAL_COMMIT_FILE);
+        let found = self.shared.read::<Commit>(&name)?;
+        Ok(found.map(|commit| CommitSeen {
+            folder: folder.clone(),
+            commit,
+        }))
     }
 
     /// The history as the local tier shows it.

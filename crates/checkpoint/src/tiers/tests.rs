@@ -411,3 +411,18 @@ fn survivor_knows_the_commit_of_a_rank_that_was_killed() {
     assert_eq!(commits.len(), 1);
     assert_eq!(commits[0].folder, folder);
 }
+
+#[test]
+fn rank_0_commits_a_step_whose_commit_its_node_lacks() {
+    let (a, b, shared) = (FaultyDisk::new(1), FaultyDisk::new(2), FaultyDisk::new(3));
+    let ranks = start_two([&a, &b], &shared, 1);
+    let folder = save_two(&ranks, 7);
+    // As if rank 0 had been killed before its node had the commit.
+    let name = within(&folder.path(), COMMIT_FILE);
+    ranks[0].tiers.local.storage.remove(&name).unwrap();
+    let again = start_two([&a, &b], &shared, 2);
+    let late = again[1].drain.bring(&folder, MINUTE).unwrap_err();
+    assert!(late.to_string().contains("in time"), "{late}");
+    again[0].drain.bring(&folder, MINUTE).unwrap();
+    assert_eq!(load(again[1].tiers.stores(), 2), Some((7, Vec::new())));
+}
