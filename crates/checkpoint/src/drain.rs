@@ -25,7 +25,7 @@ use crate::{
     clock::Clock,
     load::known_piece,
     publish::Published,
-    remove,
+    remove::{self, Bounds},
     storage::{read_small, within},
     store::{Store, StoreError},
     tiers::Tiers,
@@ -419,11 +419,17 @@ impl Drain {
             Err(error) if error.is_full() => {}
             other => return other,
         }
-        drop(remove::prune(
+        // A step of an earlier attempt is a save that nobody finishes, for whoever does not know that it is being copied.
+        let bounds = Bounds {
+            pinned: [seen.folder.clone()].into(),
+            ..Bounds::default()
+        };
+        drop(remove::prune_within(
             &self.tiers.shared,
             Some(self.id),
             &self.keep,
             false,
+            &bounds,
         ));
         match work() {
             Err(DrainError::Store(source)) if source.is_full() => Err(DrainError::Full {

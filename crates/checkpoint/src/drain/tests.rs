@@ -346,6 +346,24 @@ fn rank_that_cannot_copy_ends_the_wait() {
 }
 
 #[test]
+fn full_tier_keeps_what_other_ranks_have_copied() {
+    let (a, b, shared) = (FaultyDisk::new(1), FaultyDisk::new(2), FaultyDisk::new(3));
+    let ranks = start_two([&a, &b], &shared, 1);
+    save_two(&ranks, 5);
+    // The piece of rank 0 stays on the shared tier: something that may go.
+    assert!(ranks[0].drain.turn(None).is_err());
+    let folder = save_two(&ranks, 9);
+    let again = start_two([&a, &b], &shared, 2);
+    assert!(again[1].drain.bring(&folder, MINUTE).is_err());
+    let most = 1 << 20;
+    shared.limit(Some(most));
+    let used = most - shared.client().free().unwrap();
+    shared.limit(Some(used + 1_200));
+    again[0].drain.bring(&folder, MINUTE).unwrap();
+    assert!(verified(&again[0], &folder));
+}
+
+#[test]
 fn zombie_stops_when_its_drain_sees_the_fence() {
     let (local, shared) = (FaultyDisk::new(1), FaultyDisk::new(2));
     let old = begin(&local.client(), &shared.client(), 1);
