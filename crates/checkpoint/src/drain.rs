@@ -236,11 +236,12 @@ impl Drain {
         let behind = &self.tiers.behind;
         let find = |folder: &StepName| history.commits.iter().find(|seen| seen.folder == *folder);
         if self.rank != 0 {
-            // The newest that rank 0 has shown. One that failed here is not tried again.
+            // The newest that rank 0 has shown. One that failed here is tried again at the end, as rank 0 does.
             for seen in history.commits.iter().rev() {
                 let is_over = {
                     let known = behind.board.lock();
-                    known.safe.contains(&seen.folder) || known.failed.contains_key(&seen.folder)
+                    let has_failed = known.failed.contains_key(&seen.folder);
+                    known.safe.contains(&seen.folder) || left.is_none() && has_failed
                 };
                 let name = within(&seen.folder.path(), DRAIN_FILE);
                 if !is_over

@@ -364,6 +364,28 @@ fn full_tier_keeps_what_other_ranks_have_copied() {
 }
 
 #[test]
+fn end_tries_again_what_failed_on_any_rank() {
+    let (a, b, shared) = (FaultyDisk::new(1), FaultyDisk::new(2), FaultyDisk::new(3));
+    let ranks = start_two([&a, &b], &shared, 1);
+    let folder = save_two(&ranks, 5);
+    let data = within(&folder.path(), "00001.safetensors");
+    b.flip(&data, 700).unwrap();
+    assert!(drain_two(&ranks).is_err());
+    b.flip(&data, 700).unwrap();
+    let [zero, one] = ranks.map(|rank| {
+        Drainer::start(Drain {
+            clock: SystemClock::start(),
+            ..rank.drain
+        })
+    });
+    std::thread::scope(|scope| {
+        let one = scope.spawn(|| one.close(MINUTE));
+        assert_eq!(zero.close(MINUTE), Ended::Finished);
+        assert_eq!(one.join().unwrap(), Ended::Finished);
+    });
+}
+
+#[test]
 fn zombie_stops_when_its_drain_sees_the_fence() {
     let (local, shared) = (FaultyDisk::new(1), FaultyDisk::new(2));
     let old = begin(&local.client(), &shared.client(), 1);
