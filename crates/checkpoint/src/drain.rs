@@ -373,13 +373,16 @@ impl Drain {
             if ranks.is_empty() && has_all_files(shared, folder, &seen.commit.document) {
                 break;
             }
-            if self.clock.now() >= until {
+            // A process that ends waits no longer than its grace time.
+            let ends_at = self.tiers.behind.board.lock().ends_at;
+            let (now, until) = (self.clock.now(), until.min(ends_at.unwrap_or(until)));
+            if now >= until {
                 return Err(DrainError::Missing { step, ranks });
             }
             if self.world > 1 && !self.is_shown(folder) {
                 return Err(DrainError::GivenUp { step });
             }
-            self.clock.wait(pause);
+            self.clock.wait(pause.min(until.saturating_sub(now)));
             pause = pause.saturating_mul(2).min(self.limits.longest_pause);
         }
         self.with_room(seen, || {

@@ -386,6 +386,23 @@ fn end_tries_again_what_failed_on_any_rank() {
 }
 
 #[test]
+fn wait_for_other_ranks_ends_with_the_process() {
+    let (a, b, shared) = (FaultyDisk::new(1), FaultyDisk::new(2), FaultyDisk::new(3));
+    let ranks = start_two([&a, &b], &shared, 1);
+    save_two(&ranks, 5);
+    let zero = &ranks[0];
+    let start = zero.drain.clock.now();
+    let grace = Duration::from_secs(7);
+    zero.tiers.behind.board.lock().ends_at = Some(start + grace);
+    let missing = zero.drain.turn(None).unwrap_err();
+    assert!(
+        matches!(missing, DrainError::Missing { step: 5, .. }),
+        "{missing}"
+    );
+    assert_eq!(zero.drain.clock.now().saturating_sub(start), grace);
+}
+
+#[test]
 fn zombie_stops_when_its_drain_sees_the_fence() {
     let (local, shared) = (FaultyDisk::new(1), FaultyDisk::new(2));
     let old = begin(&local.client(), &shared.client(), 1);
