@@ -403,6 +403,17 @@ fn wait_for_other_ranks_ends_with_the_process() {
 }
 
 #[test]
+fn memory_is_not_locked_while_sizes_are_read() {
+    let (local, shared) = (FaultyDisk::new(1), FaultyDisk::new(2));
+    let one = begin(&local.client(), &shared.client(), 1);
+    one.save(1);
+    let behind = &one.tiers.behind;
+    let history = one.tiers.local_history().unwrap();
+    let held = behind.held(&history, &|_| u64::from(behind.board.is_free()));
+    assert_eq!(held[0].bytes, 1);
+}
+
+#[test]
 fn zombie_stops_when_its_drain_sees_the_fence() {
     let (local, shared) = (FaultyDisk::new(1), FaultyDisk::new(2));
     let old = begin(&local.client(), &shared.client(), 1);

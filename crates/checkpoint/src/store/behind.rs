@@ -55,7 +55,7 @@ impl Known {
     }
 }
 
-/// The memory of a drain, shared with the saves and the retention of its process. Nothing in it waits for storage.
+/// The memory of a drain, shared with the saves and the retention of its process. Nobody holds its lock while waiting for storage.
 #[derive(Debug, Default)]
 pub(crate) struct Board {
     known: Mutex<Known>,
@@ -65,6 +65,12 @@ pub(crate) struct Board {
 impl Board {
     pub(crate) fn lock(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether nobody holds the lock.
+    #[cfg(test)]
+    pub(crate) fn is_free(&self) -> bool {
+        self.known.try_lock().is_ok()
     }
 
     /// A commit is there.
@@ -98,10 +104,13 @@ impl Behind {
         history: &Lineage,
         bytes: &dyn Fn(&CommitSeen) -> u64,
     ) -> Vec<HeldStep> {
+        // Sizes may come from the disk, so they are found before the memory is locked.
+        let sizes: Vec<u64> = history.commits.iter().map(bytes).collect();
         let known = self.board.lock();
-        let held = history.commits.iter().map(|seen| HeldStep {
+        let held = history.commits.iter().zip(sizes);
+        let held = held.map(|(seen, bytes)| HeldStep {
             folder: seen.folder.clone(),
-            bytes: bytes(seen),
+            bytes,
             is_safe: known.safe.contains(&seen.folder),
             has_failed: known.failed.contains_key(&seen.folder),
         });
