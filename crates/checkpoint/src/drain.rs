@@ -236,25 +236,7 @@ impl Drain {
         let behind = &self.tiers.behind;
         let find = |folder: &StepName| history.commits.iter().find(|seen| seen.folder == *folder);
         if self.rank != 0 {
-            // The newest that rank 0 has shown. One that failed here is tried again at the end, as rank 0 does.
-            for seen in history.commits.iter().rev() {
-                let is_over = {
-                    let known = behind.board.lock();
-                    let has_failed = known.failed.contains_key(&seen.folder);
-                    known.safe.contains(&seen.folder) || left.is_none() && has_failed
-                };
-                let name = within(&seen.folder.path(), DRAIN_FILE);
-                if !is_over
-                    && self.tiers.shared.storage.stat(&name).is_ok()
-                    && self
-                        .own_ranks(seen)
-                        .into_iter()
-                        .any(|rank| !self.has_piece(seen, rank))
-                {
-                    return Ok(seen.clone());
-                }
-            }
-            return Err("rank 0 has shown no step to copy".to_owned());
+            return self.next_shown(history, left.is_some());
         }
         let next = self.planned(history, left);
         match &next {
@@ -267,6 +249,35 @@ impl Drain {
             }
             _ => Err(next.to_string()),
         }
+    }
+
+    /// The newest step that rank 0 has shown and of which a piece of this process is missing. One that failed here is tried again at the end,
+    /// as rank 0 does.
+    fn next_shown(&self, history: &Lineage, is_ending: bool) -> Result<CommitSeen, String> {
+        let board = &self.tiers.behind.board;
+        let (mut shown, mut next) = (None, None);
+        for seen in history.commits.iter().rev() {
+            let (is_safe, has_failed) = {
+                let known = board.lock();
+                let has_failed = known.failed.contains_key(&seen.folder);
+                (known.safe.contains(&seen.folder), has_failed)
+            };
+            // An older one would not be restored.
+            if is_safe || next.is_some() {
+                break;
+            }
+            let name = within(&seen.folder.path(), DRAIN_FILE);
+            if self.tiers.shared.storage.stat(&name).is_err() {
+                continue;
+            }
+            shown.get_or_insert_with(|| seen.folder.clone());
+            let is_missing = |rank| !self.has_piece(seen, rank);
+            if (is_ending || !has_failed) && self.own_ranks(seen).into_iter().any(is_missing) {
+                next = Some(seen.clone());
+            }
+        }
+        board.lock().shown = shown;
+        next.ok_or_else(|| "rank 0 has shown no step to copy".to_owned())
     }
 
     /// What would be next if this process chose.

@@ -11,10 +11,11 @@ use super::*;
 use crate::{
     clock::SystemClock,
     faulty::{Fault, Faulty, FaultyDisk, Loss},
+    save::Progress,
     storage::Storage as _,
     tiers::{
         TierOptions,
-        tests::{MINUTE, Process, drain_two, load, save_two, start, start_two},
+        tests::{MINUTE, Process, drain_two, load, save_two, start, start_beside, start_two},
     },
     verify,
 };
@@ -411,6 +412,52 @@ fn memory_is_not_locked_while_sizes_are_read() {
     let history = one.tiers.local_history().unwrap();
     let held = behind.held(&history, &|_| u64::from(behind.board.is_free()));
     assert_eq!(held[0].bytes, 1);
+}
+
+/// Shows a step as rank 0 does.
+fn show(zero: &Process, folder: &StepName) {
+    let history = zero.tiers.local_history().unwrap();
+    let seen = history.commits.iter().find(|seen| seen.folder == *folder);
+    let commit = zero.drain.commit_bytes(seen.unwrap()).unwrap();
+    let name = within(&folder.path(), DRAIN_FILE);
+    (zero.tiers.shared.storage)
+        .make_folder(&folder.path())
+        .unwrap();
+    same(&zero.tiers.shared, &name, &commit).unwrap();
+}
+
+/// The steps that a process leaves on its local tier after retention.
+fn after_prune(process: &Process) -> Vec<u64> {
+    let session = &process.session;
+    remove::prune(&session.store, Some(session.id), &session.keep, false).unwrap();
+    let history = process.tiers.local_history().unwrap();
+    let steps = history.commits.iter().map(|seen| seen.folder.step);
+    steps.collect()
+}
+
+#[test]
+fn step_that_others_of_the_node_copy_is_not_removed() {
+    let (local, shared) = (FaultyDisk::new(1), FaultyDisk::new(2));
+    let ranks = start_beside(&local, &shared);
+    let folder = save_two(&ranks, 1);
+    show(&ranks[0], &folder);
+    let one = &ranks[1];
+    assert_eq!(one.drain.turn(None).unwrap(), Turn::Copied(folder.clone()));
+    assert!(matches!(one.drain.turn(None).unwrap(), Turn::Nothing(_)));
+    // Rank 1 removes older steps because it committed in place of rank 0, which still copies step 1.
+    for step in 2..=4 {
+        let state = crate::tiers::tests::state(1, step, 0);
+        let session = &ranks[0].session;
+        let deadline = session.clock.now() + MINUTE;
+        let folder = session.folder(step);
+        (session.write_piece(&folder, &state, deadline, &mut Progress::default())).unwrap();
+        one.save(step);
+    }
+    assert_eq!(after_prune(one), [1, 3, 4]);
+    // It may go once the shared tier has it.
+    ranks[0].drain.bring(&folder, MINUTE).unwrap();
+    one.drain.turn(None).unwrap();
+    assert_eq!(after_prune(one), [3, 4]);
 }
 
 #[test]

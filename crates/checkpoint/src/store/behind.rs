@@ -19,6 +19,9 @@ use super::Store;
 pub(crate) struct Known {
     /// The step that is being copied.
     pub(crate) under_way: Option<StepName>,
+    /// The step that rank 0 shows, as another rank saw it the last time. Where this process has copied its pieces, others of its node may
+    /// still copy theirs.
+    pub(crate) shown: Option<StepName>,
     /// Steps that the shared tier has.
     pub(crate) safe: BTreeSet<StepName>,
     /// Steps that could not be copied, with the reason.
@@ -121,9 +124,13 @@ impl Behind {
     /// local one.
     pub(crate) fn not_drained(&self, history: &Lineage) -> BTreeSet<StepName> {
         let held = self.held(history, &|_| 0);
-        let under_way = self.board.lock().under_way.clone();
+        let (under_way, shown) = {
+            let known = self.board.lock();
+            (known.under_way.clone(), known.shown.clone())
+        };
         let mut kept = not_drained(&held, self.options.drain, under_way.as_ref());
         kept.extend(under_way);
+        kept.extend(shown);
         kept
     }
 }

@@ -192,6 +192,23 @@ pub(crate) fn start_two(
     ]
 }
 
+/// Begins an attempt of two processes on one node.
+pub(crate) fn start_beside(local: &FaultyDisk, shared: &FaultyDisk) -> [Process; 2] {
+    let options = TierOptions::default();
+    let one = tiers(&local.client(), &shared.client(), 1, options).unwrap();
+    let two = tiers(&local.client(), &shared.client(), 3, options).unwrap();
+    let begun = one.begin(
+        &Claimant::new(Some(1), "h1"),
+        &wanted(2),
+        &BTreeMap::new(),
+        &Policy::default(),
+        &BTreeMap::new(),
+    );
+    let id = begun.unwrap().begun.id;
+    two.adopt(id).unwrap();
+    [process(one, id, 0, 2, None), process(two, id, 1, 2, None)]
+}
+
 #[derive(Default)]
 pub(crate) struct Memory(pub(crate) BTreeMap<u32, Vec<u8>>, pub(crate) u32);
 
