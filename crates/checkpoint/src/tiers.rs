@@ -14,8 +14,8 @@ pub(crate) mod tests;
 use std::{io, sync::Arc};
 
 use trainyard_core::checkpoint::{
-    ATTEMPTS, AttemptId, COMMIT_FILE, Commit, CommitSeen, Document as _, Fence, FolderSeen, FolderState,
-    LOCAL_COMMIT_FILE, Lineage, PieceSeen, StepName, Tier, lineage,
+    ATTEMPTS, AttemptId, COMMIT_FILE, Commit, CommitSeen, Document as _, Fence, FolderSeen,
+    FolderState, LOCAL_COMMIT_FILE, Lineage, PieceSeen, StepName, Tier, lineage,
 };
 
 pub use self::begin::TierBegun;

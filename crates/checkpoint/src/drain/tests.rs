@@ -461,6 +461,20 @@ fn step_that_others_of_the_node_copy_is_not_removed() {
 }
 
 #[test]
+fn step_that_rank_0_has_just_chosen_is_not_removed() {
+    let (a, b, shared) = (FaultyDisk::new(1), FaultyDisk::new(2), FaultyDisk::new(3));
+    let ranks = start_two([&a, &b], &shared, 1);
+    let folder = save_two(&ranks, 1);
+    show(&ranks[0], &folder);
+    // Two commits come before rank 1 looks what is shown.
+    save_two(&ranks, 2);
+    save_two(&ranks, 3);
+    assert_eq!(after_prune(&ranks[1]), [1, 2, 3]);
+    let copied = ranks[1].drain.turn(None).unwrap();
+    assert_eq!(copied, Turn::Copied(folder));
+}
+
+#[test]
 fn zombie_stops_when_its_drain_sees_the_fence() {
     let (local, shared) = (FaultyDisk::new(1), FaultyDisk::new(2));
     let old = begin(&local.client(), &shared.client(), 1);

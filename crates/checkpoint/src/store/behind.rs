@@ -9,10 +9,14 @@ use std::{
 };
 
 use trainyard_core::checkpoint::{
-    AttemptId, CommitSeen, DrainPolicy, HeldStep, Lineage, StepName, not_drained,
+    AttemptId, CommitSeen, DRAIN_FILE, DrainPolicy, HeldStep, Lineage, StepName, not_drained,
 };
 
 use super::Store;
+use crate::storage::within;
+
+/// How many steps retention looks for on the shared tier; a local tier has fewer, unless they cannot be removed.
+const MOST_LOOKED_AT: usize = 16;
 
 /// What the drain of this process knows.
 #[derive(Debug, Default)]
@@ -120,8 +124,9 @@ impl Behind {
         held.collect()
     }
 
-    /// What retention of the local tier must leave for the drain. Follows from memory alone: a shared tier that hangs must not fill the
-    /// local one.
+    /// What retention of the local tier must leave for the drain. On one node it follows from memory alone: a shared tier that hangs must
+    /// not fill the local one. Saves of several nodes go through the shared tier anyhow, so there it is looked at: rank 0 may have
+    /// begun with a step since this process last looked.
     pub(crate) fn not_drained(&self, history: &Lineage) -> BTreeSet<StepName> {
         let held = self.held(history, &|_| 0);
         let (under_way, shown) = {
@@ -131,6 +136,15 @@ impl Behind {
         let mut kept = not_drained(&held, self.options.drain, under_way.as_ref());
         kept.extend(under_way);
         kept.extend(shown);
+        if self.options.several_nodes {
+            let newest_first = held.iter().rev().take_while(|step| !step.is_safe);
+            let is_shown = |step: &&HeldStep| {
+                let name = within(&step.folder.path(), DRAIN_FILE);
+                self.shared.storage.stat(&name).is_ok()
+            };
+            let shown = newest_first.take(MOST_LOOKED_AT).find(is_shown);
+            kept.extend(shown.map(|step| step.folder.clone()));
+        }
         kept
     }
 }
