@@ -14,7 +14,8 @@ use std::{collections::BTreeMap, io, sync::Arc, time::Duration};
 
 use trainyard_core::checkpoint::{
     AttemptId, COMMIT_FILE, Commit, CommitSeen, DRAIN_FILE, Document as _, DrainNext,
-    LOCAL_COMMIT_FILE, Lineage, Policy, StepName, TimeLeft, decode, drain_next, ranks_named,
+    LOCAL_COMMIT_FILE, Lineage, Policy, StepFile, StepName, TimeLeft, decode, drain_next,
+    ranks_named,
 };
 
 pub use self::{
@@ -317,15 +318,29 @@ impl Drain {
             .fold(0, |sum: u64, file| sum.saturating_add(file.bytes))
     }
 
-    /// Whether the shared tier has a piece with its data. A piece is published when its data is durable, so sizes are enough.
+    /// Whether the shared tier has a piece with its data. A piece is published when its data is durable, so sizes are enough. Its record
+    /// is read once: no name is used for other contents.
     fn has_piece(&self, seen: &CommitSeen, rank: u32) -> bool {
         let Some(line) = seen.commit.document.pieces.get(rank as usize) else {
             return false;
         };
-        known_piece(&self.tiers.shared, &seen.folder, line).is_ok()
+        let shared = &*self.tiers.shared;
+        let board = &self.tiers.behind.board;
+        let key = (seen.folder.clone(), rank);
+        let was_read = board.lock().read.contains(&key);
+        let has_record = if was_read {
+            let name = within(&seen.folder.path(), &StepFile::Piece(rank).to_string());
+            shared.storage.stat(&name).is_ok()
+        } else {
+            known_piece(shared, &seen.folder, line).is_ok()
+        };
+        if has_record && !was_read {
+            board.lock().remember(key);
+        }
+        has_record
             && (0..).zip(&line.files).all(|(file, written)| {
                 let name = crate::load::data_name(&seen.folder, rank, file);
-                check_size(&self.tiers.shared, &name, written.bytes).is_ok()
+                check_size(shared, &name, written.bytes).is_ok()
             })
     }
 
@@ -376,13 +391,16 @@ impl Drain {
             return Ok(Turn::Copied(folder.clone()));
         }
         let mut pause = self.limits.first_pause;
+        let all_ranks = || seen.commit.document.pieces.iter().map(|line| line.rank);
+        let mut ranks: Vec<u32> = all_ranks().collect();
         loop {
-            let ranks = (seen.commit.document.pieces.iter())
-                .map(|line| line.rank)
-                .filter(|rank| !self.has_piece(seen, *rank));
-            let ranks: Vec<u32> = ranks.collect();
-            if ranks.is_empty() && has_all_files(shared, folder, &seen.commit.document) {
-                break;
+            ranks.retain(|rank| !self.has_piece(seen, *rank));
+            if ranks.is_empty() {
+                if has_all_files(shared, folder, &seen.commit.document) {
+                    break;
+                }
+                // Something is gone again.
+                ranks = all_ranks().collect();
             }
             // A process that ends waits no longer than its grace time.
             let ends_at = self.tiers.behind.board.lock().ends_at;

@@ -48,6 +48,8 @@ struct Client {
 struct State {
     disk: Disk,
     clients: Vec<Client>,
+    /// How often a file was opened for reading.
+    opens: u64,
     is_released: bool,
 }
 
@@ -78,6 +80,7 @@ fn machine(disk: Disk) -> Arc<Machine> {
     let state = State {
         disk,
         clients: Vec::new(),
+        opens: 0,
         is_released: false,
     };
     Arc::new(Machine {
@@ -98,6 +101,11 @@ impl FaultyDisk {
         let mut disk = self.0.lock().disk.clone();
         disk.random = crate::token::Random::new(seed);
         Self(machine(disk))
+    }
+
+    /// How often a file was opened for reading, by all clients.
+    pub fn opens(&self) -> u64 {
+        self.0.lock().opens
     }
 
     /// A new process.
@@ -282,7 +290,10 @@ impl Storage for Faulty {
     }
 
     fn open(&self, name: &str) -> io::Result<Box<dyn Input>> {
-        let file = self.alive()?.disk.look_up(self.client, name)?;
+        let mut state = self.alive()?;
+        let file = state.disk.look_up(self.client, name)?;
+        state.opens += 1;
+        drop(state);
         Ok(Box::new(FaultyFile {
             storage: self.clone(),
             file,

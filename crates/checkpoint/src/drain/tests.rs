@@ -475,6 +475,27 @@ fn step_that_rank_0_has_just_chosen_is_not_removed() {
 }
 
 #[test]
+fn pieces_are_read_once_while_others_are_waited_for() {
+    let (a, b, shared) = (FaultyDisk::new(1), FaultyDisk::new(2), FaultyDisk::new(3));
+    let ranks = start_two([&a, &b], &shared, 1);
+    let folder = save_two(&ranks, 1);
+    let opens = |work: &dyn Fn()| {
+        let before = shared.opens();
+        work();
+        shared.opens() - before
+    };
+    let by_zero = opens(&|| drop(ranks[0].drain.turn(None).unwrap_err()));
+    assert!(by_zero < 20, "{by_zero} files read in a wait of a minute");
+    let look = || drop(ranks[1].drain.turn(None).unwrap());
+    let idle = opens(&look);
+    show(&ranks[0], &folder);
+    // The first copies, the second reads back what was copied.
+    look();
+    look();
+    assert_eq!(opens(&look), idle);
+}
+
+#[test]
 fn zombie_stops_when_its_drain_sees_the_fence() {
     let (local, shared) = (FaultyDisk::new(1), FaultyDisk::new(2));
     let old = begin(&local.client(), &shared.client(), 1);

@@ -18,6 +18,9 @@ use crate::storage::within;
 /// How many steps retention looks for on the shared tier; a local tier has fewer, unless they cannot be removed.
 const MOST_LOOKED_AT: usize = 16;
 
+/// How many pieces are remembered; beyond that, all are read again.
+const MOST_READ: usize = 1 << 16;
+
 /// What the drain of this process knows.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
@@ -28,6 +31,8 @@ pub(crate) struct Known {
     pub(crate) shown: Option<StepName>,
     /// Steps that the shared tier has.
     pub(crate) safe: BTreeSet<StepName>,
+    /// Pieces whose records on the shared tier were read and are those of their commits.
+    pub(crate) read: BTreeSet<(StepName, u32)>,
     /// Steps that could not be copied, with the reason.
     pub(crate) failed: BTreeMap<StepName, String>,
     /// Steps that were due and are not copied any more, and how many they were so far.
@@ -59,6 +64,15 @@ impl Known {
         self.safe.retain(|folder| history.has(folder));
         self.skipped.retain(|folder| history.has(folder));
         self.failed.retain(|folder, _| history.has(folder));
+        self.read.retain(|(folder, _)| history.has(folder));
+    }
+
+    /// Remembers a piece whose record need not be read again.
+    pub(crate) fn remember(&mut self, piece: (StepName, u32)) {
+        if self.read.len() >= MOST_READ {
+            self.read.clear();
+        }
+        self.read.insert(piece);
     }
 }
 
