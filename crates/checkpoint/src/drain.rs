@@ -289,7 +289,7 @@ impl Drain {
             seconds: left.as_secs_f64(),
             bytes_per_second: self.bytes_per_second(),
         });
-        drain_next(&held, behind.options.drain, None, left)
+        drain_next(&held, behind.options.drain, left)
     }
 
     /// Whether the newest step does not fit into the time that is left, by what this process copies of it.

@@ -147,9 +147,8 @@ impl Behind {
             let known = self.board.lock();
             (known.under_way.clone(), known.shown.clone())
         };
-        let mut kept = not_drained(&held, self.options.drain, under_way.as_ref());
-        kept.extend(under_way);
-        kept.extend(shown);
+        let under_way = under_way.into_iter().chain(shown);
+        let mut kept = not_drained(&held, self.options.drain, under_way);
         if self.options.several_nodes {
             let newest_first = held.iter().rev().take_while(|step| !step.is_safe);
             let is_shown = |step: &&HeldStep| {

@@ -56,8 +56,6 @@ pub struct TimeLeft {
 pub enum DrainNext {
     /// Nothing.
     Idle,
-    /// Continues with the one under way.
-    Finish(StepName),
     /// Begins this one.
     Begin {
         /// The newest.
@@ -80,7 +78,6 @@ impl fmt::Display for DrainNext {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Idle => out.write_str("nothing to copy"),
-            Self::Finish(folder) => write!(out, "step {} is being copied", folder.step),
             Self::Begin { folder, skipped } if skipped.is_empty() => {
                 write!(out, "step {} is copied next", folder.step)
             }
@@ -127,19 +124,9 @@ fn candidates(held: &[HeldStep]) -> &[HeldStep] {
         .unwrap_or_default()
 }
 
-/// What is copied next. `held` is in the order of the history, oldest first. With `left` the process is about to end.
-pub fn drain_next(
-    held: &[HeldStep],
-    policy: DrainPolicy,
-    under_way: Option<&StepName>,
-    left: Option<TimeLeft>,
-) -> DrainNext {
+/// What is copied next when none is under way. `held` is in the order of the history, oldest first. With `left` the process is about to end.
+pub fn drain_next(held: &[HeldStep], policy: DrainPolicy, left: Option<TimeLeft>) -> DrainNext {
     let candidates = candidates(held);
-    if let Some(folder) = under_way
-        && candidates.iter().any(|step| step.folder == *folder)
-    {
-        return DrainNext::Finish(folder.clone());
-    }
     let is_due = |step: &&HeldStep| policy.is_due(&step.folder) && !step.has_failed;
     let newest = match left {
         Some(_) => candidates.last(),
@@ -171,18 +158,15 @@ pub fn drain_next(
     }
 }
 
-/// The steps that the fast tier keeps because the next one does not have them yet: the one under way and the one after it, so that a slow
-/// tier cannot fill a fast one. They are `not_drained` of [`super::Uses`].
+/// The steps that the fast tier keeps because the next one does not have them yet: those under way, of which a drain has one at a time, and
+/// the one after them, so that a slow tier cannot fill a fast one. They are `not_drained` of [`super::Uses`].
 pub fn not_drained(
     held: &[HeldStep],
     policy: DrainPolicy,
-    under_way: Option<&StepName>,
+    under_way: impl IntoIterator<Item = StepName>,
 ) -> BTreeSet<StepName> {
-    let mut kept = BTreeSet::new();
-    if let DrainNext::Finish(folder) = drain_next(held, policy, under_way, None) {
-        kept.insert(folder);
-    }
-    if let DrainNext::Begin { folder, .. } = drain_next(held, policy, None, None) {
+    let mut kept: BTreeSet<StepName> = under_way.into_iter().collect();
+    if let DrainNext::Begin { folder, .. } = drain_next(held, policy, None) {
         kept.insert(folder);
     }
     kept
