@@ -190,7 +190,7 @@ fn choose(
         pieces: BTreeMap::new(),
     }];
     choose::choose(&history, &mut views, wanted, &known, |_, seen| {
-        store.pieces_seen(&seen.folder, &seen.commit.document)
+        Some(store.pieces_seen(&seen.folder, &seen.commit.document))
     })
     .with_unreadable(&history, &view.folders)
 }

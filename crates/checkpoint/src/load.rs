@@ -161,8 +161,8 @@ impl Loader {
             })
             .collect();
         let selection = choose::choose(&history, &mut views, wanted, &known, |number, seen| {
-            let store = &self.tiers[number].store;
-            store.pieces_seen(&seen.folder, &seen.commit.document)
+            let store = &self.tiers.get(number)?.store;
+            Some(store.pieces_seen(&seen.folder, &seen.commit.document))
         });
         Ok(selection.with_unreadable(&history, &folders))
     }

@@ -103,11 +103,11 @@ pub fn look(
         ..Wanted::default()
     };
     let selection = choose::choose(&history, &mut tiers, &wanted, &suspected, |_, seen| {
-        if known.as_ref() == Some(&seen.reference()) {
+        Some(if known.as_ref() == Some(&seen.reference()) {
             promised(seen)
         } else {
             store.pieces_seen(&seen.folder, &seen.commit.document)
-        }
+        })
     })
     .with_unreadable(&history, &view.folders);
     if let Selection::Choice(choice) = &selection {

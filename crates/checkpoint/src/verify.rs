@@ -3,8 +3,8 @@
 use std::io;
 
 use trainyard_core::checkpoint::{
-    COMMIT_FILE, Commit, CommitPiece, Layout, LayoutRef, Piece, PieceSeen, SHARED, Sealed,
-    SharedRef, StepFile, StepName,
+    COMMIT_FILE, Commit, CommitPiece, Layout, LayoutRef, Piece, SHARED, Sealed, SharedRef,
+    StepFile, StepName,
 };
 
 use crate::{
@@ -121,13 +121,7 @@ pub(crate) fn has_all_files(store: &Store, folder: &StepName, commit: &Commit) -
 /// The same for a tier that has the pieces of some ranks only: each that is there must be whole, and one must be.
 pub(crate) fn has_own_files(store: &Store, folder: &StepName, commit: &Commit) -> bool {
     let pieces = store.pieces_seen(folder, commit);
-    let is_whole = |piece: &PieceSeen| {
-        (commit.pieces.get(piece.rank as usize)).is_some_and(|line| {
-            let sizes = line.files.iter().map(|file| file.bytes);
-            line.crc32c == piece.crc32c && sizes.eq(piece.files.iter().copied())
-        })
-    };
-    !pieces.is_empty() && pieces.iter().all(is_whole)
+    !pieces.is_empty() && pieces.iter().all(|piece| piece.is_whole_in(commit))
 }
 
 fn shared_name(shared: &SharedRef) -> String {

@@ -4,12 +4,13 @@ use std::{cell::RefCell, collections::BTreeMap};
 
 use trainyard_core::checkpoint::{
     Claimant, Passed, Policy, Selection, StepName, Tier, TierHas, TierView, Wanted, lineage,
-    restored_from, select,
+    restored_from,
 };
 
 use super::{NodeHolds, Tiers};
 use crate::{
     begin::{BeginError, Begun, begin_seeing, suspected},
+    choose,
     store::View,
 };
 
@@ -89,22 +90,13 @@ impl Tiers {
                     .collect(),
             }
         }));
-        let mut selection = select(&history, &views, wanted, &known);
-        // Pieces of older commits are looked at only if newer ones are not enough.
-        for seen in history.commits.iter().rev() {
-            for (view, tier) in views.iter_mut().zip(&tiers) {
-                let is_there =
-                    tier.tier != Tier::Shared || matches!(self.is_shared(&seen.folder), Ok(true));
-                if is_there {
-                    let pieces = tier.store.pieces_seen(&seen.folder, &seen.commit.document);
-                    view.pieces.insert(seen.folder.clone(), pieces);
-                }
-            }
-            selection = select(&history, &views, wanted, &known);
-            if matches!(selection, Selection::Choice(_)) {
-                break;
-            }
-        }
+        let selection = choose::choose(&history, &mut views, wanted, &known, |number, seen| {
+            // What other nodes hold is known.
+            let tier = tiers.get(number)?;
+            let is_there =
+                tier.tier != Tier::Shared || matches!(self.is_shared(&seen.folder), Ok(true));
+            is_there.then(|| tier.store.pieces_seen(&seen.folder, &seen.commit.document))
+        });
         let reason = match &selection {
             Selection::Choice(choice) => {
                 let has = tiers.iter().map(|tier| {

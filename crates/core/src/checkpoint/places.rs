@@ -61,7 +61,7 @@ fn merge_one(found: &[(usize, Tier, &FolderSeen)]) -> Merged {
         has_looked |= folder.pieces.is_some();
         let mut count = 0;
         for piece in folder.pieces.iter().flatten() {
-            let is_whole = commit.is_none_or(|commit| is_piece_of(commit, piece));
+            let is_whole = commit.is_none_or(|commit| piece.is_whole_in(commit));
             count += usize::from(is_whole);
             if is_whole && whole.insert(piece.rank) {
                 pieces.insert(piece.rank, piece.clone());
@@ -122,12 +122,4 @@ fn state_of(found: &[(usize, Tier, &FolderSeen)]) -> FolderState {
         Some(commit) => FolderState::Committed(Box::new(commit.clone())),
         None => other,
     }
-}
-
-fn is_piece_of(commit: &Commit, piece: &PieceSeen) -> bool {
-    let line = commit.pieces.iter().find(|line| line.rank == piece.rank);
-    line.is_some_and(|line| {
-        let sizes = line.files.iter().map(|file| file.bytes);
-        line.crc32c == piece.crc32c && sizes.eq(piece.files.iter().copied())
-    })
 }

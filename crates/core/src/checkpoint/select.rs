@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     lineage::{CommitSeen, Lineage},
-    manifest::CommitPiece,
+    manifest::Commit,
     names::StepName,
     sealed::Crc32c,
     words,
@@ -64,6 +64,17 @@ pub struct PieceSeen {
     pub crc32c: Crc32c,
     /// The sizes of its safetensors files, in order.
     pub files: Vec<u64>,
+}
+
+impl PieceSeen {
+    /// Whether it is the piece that a commit means, in full.
+    pub fn is_whole_in(&self, commit: &Commit) -> bool {
+        let line = commit.pieces.get(self.rank as usize);
+        line.is_some_and(|line| {
+            let sizes = line.files.iter().map(|file| file.bytes);
+            line.crc32c == self.crc32c && sizes.eq(self.files.iter().copied())
+        })
+    }
 }
 
 /// What one tier has.
@@ -222,9 +233,8 @@ fn consider(
     let mut sources: Vec<Vec<Source>> = vec![Vec::new(); commit.pieces.len()];
     for (number, view) in views.iter().enumerate() {
         for piece in view.pieces.get(&seen.folder).into_iter().flatten() {
-            let line = commit.pieces.get(piece.rank as usize);
-            if let Some(line) = line.filter(|line| is_whole(line, piece)) {
-                let home = wanted.homes.get(&line.rank).map(String::as_str);
+            if piece.is_whole_in(commit) {
+                let home = wanted.homes.get(&piece.rank).map(String::as_str);
                 sources[piece.rank as usize].push(Source {
                     tier: view.tier.seen_from(home, &view.place),
                     place: view.place.clone(),
@@ -247,14 +257,4 @@ fn consider(
         of_piece.dedup();
     }
     Ok(sources)
-}
-
-/// Whether a tier has the piece that the commit means, in full.
-fn is_whole(line: &CommitPiece, piece: &PieceSeen) -> bool {
-    line.crc32c == piece.crc32c
-        && line
-            .files
-            .iter()
-            .map(|file| file.bytes)
-            .eq(piece.files.iter().copied())
 }
