@@ -73,7 +73,7 @@ pub use names::{
 };
 pub use owner::owner;
 pub use partners::{PartnerNode, partners};
-pub use places::{Merged, OnTier, merge};
+pub use places::{Merged, OnTier, merge, summary_of_tiers};
 pub use reshard::{Copy, Plan, Read, Stride, WantedRegion, reshard};
 pub use retain::{KeepWhy, Policy, RemoveWhy, Retention, Uses, retain, sweep_shared};
 pub use sealed::{Crc32c, SealError, open, seal};

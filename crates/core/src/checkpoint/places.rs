@@ -5,8 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{
     codec::Sealed,
     folder::{FolderSeen, FolderState},
+    lineage::RecordSeen,
     manifest::Commit,
+    names::StepName,
     select::{PieceSeen, Tier},
+    summary::{StepLine, StepState, Summary, summary},
 };
 
 /// What one tier has of a step.
@@ -33,6 +36,49 @@ pub struct Merged {
     pub tiers: Vec<OnTier>,
     /// How many pieces the tiers have in full together, and how many the commit has; `None` where no tier has the commit.
     pub pieces: Option<(usize, usize)>,
+}
+
+impl Merged {
+    /// What the step's line in a summary says when only some tiers were looked at: what only local tiers have is neither damaged nor lost
+    /// because some of these tiers were not given. `is_on_local_tiers`: whether the root shows that local tiers have committed it.
+    fn explain(&self, line: &mut StepLine, is_on_local_tiers: &dyn Fn(&StepName) -> bool) {
+        let is_local = |on: &OnTier| on.tier == Tier::Local;
+        let is_committed_on_root = (self.tiers.iter()).any(|on| on.is_committed && !is_local(on));
+        match (line.state, self.pieces) {
+            (StepState::Suspect, Some((found, of))) if found < of && !is_committed_on_root => {
+                line.state = StepState::Partial;
+                line.why = Some(format!(
+                    "these tiers have {found} of {of} pieces; the local tiers of other nodes may have more"
+                ));
+            }
+            (StepState::Partial, None) if is_on_local_tiers(&line.name) => {
+                line.why = Some("not copied from the local tiers yet".to_owned());
+            }
+            _ => {}
+        }
+    }
+}
+
+/// What tiers hold together, as [`summary()`] says it of one store. `is_on_local_tiers`: whether the root shows that local tiers have
+/// committed a step.
+pub fn summary_of_tiers(
+    run: &str,
+    records: &[RecordSeen],
+    steps: &[Merged],
+    is_on_local_tiers: &dyn Fn(&StepName) -> bool,
+    now: Option<i64>,
+) -> Summary {
+    let folders: Vec<FolderSeen> = steps.iter().map(|step| step.folder.clone()).collect();
+    let mut summary = summary(run, records, &folders, &BTreeMap::new(), now);
+    let by_name: BTreeMap<&str, &Merged> = (steps.iter())
+        .map(|step| (step.folder.folder.as_str(), step))
+        .collect();
+    for line in &mut summary.steps {
+        if let Some(step) = by_name.get(line.name.to_string().as_str()) {
+            step.explain(line, is_on_local_tiers);
+        }
+    }
+    summary
 }
 
 /// The step folders of several tiers, by name. A commit on any of them is the commit of the step: all have the same one.

@@ -17,7 +17,7 @@ use trainyard_checkpoint_engine::{
 };
 use trainyard_core::checkpoint::{
     CommitSeen, FolderSeen, Merged, OnTier, StepLine, StepName, StepState, Summary, Tier, merge,
-    summary,
+    summary_of_tiers,
 };
 
 use crate::failure::Failure;
@@ -86,9 +86,9 @@ pub(super) fn look(root: &Path, locals: &[PathBuf]) -> Result<Opened, Failure> {
     let records: Vec<_> = (views.iter())
         .flat_map(|(_, view)| view.records.iter().cloned())
         .collect();
-    let folders: Vec<FolderSeen> = merged.iter().map(|one| one.folder.clone()).collect();
     let now = Timestamp::now().as_second();
-    let mut summary = summary(store.run(), &records, &folders, &BTreeMap::new(), Some(now));
+    let is_local = |name: &StepName| is_on_local_tiers(&store, name);
+    let mut summary = summary_of_tiers(store.run(), &records, &merged, &is_local, Some(now));
     let foreign = views.iter().flat_map(|(_, view)| &view.foreign);
     summary
         .notes
@@ -96,12 +96,6 @@ pub(super) fn look(root: &Path, locals: &[PathBuf]) -> Result<Opened, Failure> {
     let steps: BTreeMap<String, Merged> = (merged.into_iter())
         .map(|one| (one.folder.folder.clone(), one))
         .collect();
-    for line in &mut summary.steps {
-        if let Some(one) = steps.get(&line.name.to_string()) {
-            explain(line, one, &store);
-        }
-    }
-    summary.newest = (summary.steps.iter()).rposition(|line| line.state == StepState::Complete);
     Ok(Opened {
         store,
         roots,
@@ -109,24 +103,6 @@ pub(super) fn look(root: &Path, locals: &[PathBuf]) -> Result<Opened, Failure> {
         steps,
         summary,
     })
-}
-
-/// What only local tiers have is neither damaged nor lost because some of these tiers were not given.
-fn explain(line: &mut StepLine, step: &Merged, root: &Store) {
-    let is_local = |on: &OnTier| on.tier == Tier::Local;
-    let is_committed_on_root = (step.tiers.iter()).any(|on| on.is_committed && !is_local(on));
-    match (line.state, step.pieces) {
-        (StepState::Suspect, Some((found, of))) if found < of && !is_committed_on_root => {
-            line.state = StepState::Partial;
-            line.why = Some(format!(
-                "these tiers have {found} of {of} pieces; the local tiers of other nodes may have more"
-            ));
-        }
-        (StepState::Partial, None) if is_on_local_tiers(root, &line.name) => {
-            line.why = Some("not copied from the local tiers yet".to_owned());
-        }
-        _ => {}
-    }
 }
 
 impl Opened {

@@ -83,3 +83,33 @@ fn state_over_tiers() {
         "{merged:?}"
     );
 }
+
+#[test]
+fn pieces_of_tiers_that_were_not_given_are_not_damage() {
+    let step = seen(10, 1, 0);
+    let records = [record(1, 0, &[])];
+    let line = |tiers: &[(Tier, &[FolderSeen])], is_local: bool| {
+        let found = summary_of_tiers(RUN, &records, &merge(tiers), &|_| is_local, None);
+        assert_eq!(found.newest, None);
+        (found.steps[0].state, found.steps[0].why.clone())
+    };
+    let here = [part(&step, &[0])];
+    assert_eq!(
+        line(&[(Tier::Local, &here), (Tier::Shared, &[])], true),
+        (
+            StepState::Partial,
+            Some(
+                "these tiers have 1 of 2 pieces; the local tiers of other nodes may have more"
+                    .into()
+            )
+        )
+    );
+    // The root has committed it, so its pieces should be there.
+    assert_eq!(line(&[(Tier::Shared, &here)], true).0, StepState::Suspect);
+    let begun = [bare(&step.folder, FolderState::Partial)];
+    let (state, why) = line(&[(Tier::Shared, &begun)], true);
+    assert_eq!(state, StepState::Partial);
+    assert_eq!(why.as_deref(), Some("not copied from the local tiers yet"));
+    let (_, why) = line(&[(Tier::Shared, &begun)], false);
+    assert_ne!(why.as_deref(), Some("not copied from the local tiers yet"));
+}
