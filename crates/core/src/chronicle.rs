@@ -138,6 +138,8 @@ impl Chronicle {
         places: &Places,
         now: Timestamp,
     ) -> Vec<Fact> {
+        // What follows is new, also where a file ended before all facts of a history that was read back.
+        self.compacted_until = None;
         let known = before.map_or_else(|| Known::of_chronicle(self), Known::of_seen);
         let news = observe::news(&known, after, places, now);
         let mut facts = Vec::with_capacity(news.len());

@@ -382,6 +382,27 @@ fn spans_that_overlap_or_lie_are_left_out() {
     );
 }
 
+#[test]
+fn failure_after_a_file_that_was_cut_is_counted() {
+    let mut chronicle = Chronicle::default();
+    chronicle.apply(&Fact {
+        version: VERSION,
+        seq: 0,
+        at: 0,
+        // Seven more facts were to follow, and are lost.
+        what: What::Compacted { until: 8 },
+    });
+    let status = status(&Ledger::default());
+    let pods = [pod(0, 1, PodPhase::Failed, "a")];
+    let seen = Seen {
+        status: &status,
+        pods: &pods,
+    };
+    chronicle.record(None, &seen, &Places::new(), ms(0));
+    let counts: Vec<u64> = chronicle.failures.iter().map(|it| it.count).collect();
+    assert_eq!(counts, [1]);
+}
+
 /// Far more of everything than is kept.
 #[test]
 fn history_is_bounded() {
