@@ -142,8 +142,18 @@ impl Chronicle {
         self.compacted_until = None;
         let known = before.map_or_else(|| Known::of_chronicle(self), Known::of_seen);
         let news = observe::news(&known, after, places, now);
+        // A history that was read back has no pods of slots beyond the limit, so all that failed look new.
+        let counted: Vec<Failure> = match before {
+            None => (self.failures.iter().copied())
+                .filter(|failure| failure.slot.is_none())
+                .collect(),
+            Some(_) => Vec::new(),
+        };
         let mut facts = Vec::with_capacity(news.len());
         for (at, what) in news {
+            if self.is_counted(&counted, at, &what) {
+                continue;
+            }
             let fact = Fact {
                 version: VERSION,
                 seq: self.next,
@@ -429,10 +439,32 @@ impl Chronicle {
         }
     }
 
+    /// Whether a pod of a slot without a row failed, which `counted` has: failures of the job.
+    fn is_counted(&self, counted: &[Failure], at: i64, what: &What) -> bool {
+        let What::Pod {
+            attempt,
+            slot,
+            state: PodState::Failed,
+        } = what
+        else {
+            return false;
+        };
+        let has_it = |known: &Failure| {
+            // A merged one has the attempt of its first.
+            let is_of = known.attempt == *attempt || known.at < known.until;
+            is_of && (known.at..=known.until).contains(&at)
+        };
+        !self.has_lane(slot) && counted.iter().any(has_it)
+    }
+
+    /// Whether a slot has a row of its own, or would get one.
+    fn has_lane(&self, slot: &Slot) -> bool {
+        self.lanes.contains_key(slot) || self.lanes.len() < LANES_MAX
+    }
+
     fn add_failure(&mut self, mut failure: Failure) {
         // A slot beyond the limit has no row of its own: its failures are the job's.
-        let has_lane = |slot: &Slot| self.lanes.contains_key(slot) || self.lanes.len() < LANES_MAX;
-        failure.slot = failure.slot.filter(has_lane);
+        failure.slot = failure.slot.filter(|slot| self.has_lane(slot));
         if let Some(slot) = failure.slot {
             self.lanes.entry(slot).or_default();
         }

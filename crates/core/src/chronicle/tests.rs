@@ -403,6 +403,40 @@ fn failure_after_a_file_that_was_cut_is_counted() {
     assert_eq!(counts, [1]);
 }
 
+#[test]
+fn restart_does_not_count_failures_beyond_the_limit() {
+    let mut chronicle = Chronicle::default();
+    let limit = u32::try_from(LANES_MAX).unwrap();
+    for index in 0..limit {
+        chronicle.lanes.insert(worker(index), Lane::default());
+    }
+    let status = status(&Ledger::default());
+    let pods = [limit, limit + 1, limit + 2].map(|index| {
+        let mut failed = pod(index, 1, PodPhase::Failed, "a");
+        failed.exit = Some(Exit {
+            code: 1,
+            out_of_memory: false,
+            at: Some(ms(i64::from(index / (limit + 2)))),
+        });
+        failed
+    });
+    let seen = Seen {
+        status: &status,
+        pods: &pods,
+    };
+    let counts = |chronicle: &Chronicle| -> Vec<u64> {
+        let failures = chronicle.failures.iter();
+        failures.map(|failure| failure.count).collect()
+    };
+    // Two at the same moment, one later.
+    chronicle.record(None, &seen, &Places::new(), ms(5));
+    assert_eq!(counts(&chronicle), [2, 1]);
+    for restart in 6..9 {
+        chronicle.record(None, &seen, &Places::new(), ms(restart));
+        assert_eq!(counts(&chronicle), [2, 1]);
+    }
+}
+
 /// Far more of everything than is kept.
 #[test]
 fn history_is_bounded() {
