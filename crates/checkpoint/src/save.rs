@@ -283,7 +283,7 @@ impl Session {
         if progress.files.is_empty()
             && let Some(piece) = self.own_piece(folder)?
         {
-            self.send_piece(folder, &piece)?;
+            later(self.send_piece(folder, &piece))?;
             return Ok(piece);
         }
         if state.objects.is_some() {
@@ -335,7 +335,7 @@ impl Session {
         let piece = sealed(piece).map_err(StoreError::manifest(&name))?;
         match self.store.publish(&name, &piece.document)? {
             Published::Done => {
-                self.send_piece(folder, &piece)?;
+                later(self.send_piece(folder, &piece))?;
                 Ok(piece)
             }
             Published::Other(_) => Err(SaveError::Taken(name)),
@@ -442,6 +442,7 @@ impl Session {
         let start = self.clock.elapsed();
         let mut pieces: BTreeMap<u32, Sealed<Piece>> = BTreeMap::new();
         let mut pause = self.limits.first_pause;
+        let mut is_sent = false;
         loop {
             self.store.check_fence(self.id)?;
             if let Some(commit) = self.own_commit(folder)? {
@@ -451,6 +452,15 @@ impl Session {
                 return Ok(received);
             }
             let now = self.clock.now();
+            if !is_sent {
+                match self.send_piece_again(folder) {
+                    Err(SaveError::NoExchange { .. }) if now < deadline => {}
+                    sent => {
+                        sent?;
+                        is_sent = true;
+                    }
+                }
+            }
             let waited = self.clock.elapsed().saturating_sub(start);
             let (mut missing, mut unreadable) = (Vec::new(), None);
             if self.rank == 0 || waited >= self.limits.takeover || now >= deadline {
@@ -468,7 +478,10 @@ impl Session {
                 }
                 let found: Vec<Sealed<Piece>> = pieces.values().cloned().collect();
                 match commit(&found, self.world) {
-                    Gathered::Commit(commit) => return self.publish_commit(folder, *commit),
+                    Gathered::Commit(commit) => match self.publish_commit(folder, *commit) {
+                        Err(SaveError::NoExchange { .. }) if now < deadline => {}
+                        ended => return ended,
+                    },
                     Gathered::Missing(ranks) => missing = ranks,
                     Gathered::Conflict(conflict) => return Err(SaveError::Conflict(conflict)),
                 }
@@ -541,6 +554,14 @@ impl Session {
             storage.rename(&temporary, LATEST)
         };
         write().inspect_err(|_| drop(storage.remove(&temporary)))
+    }
+}
+
+/// What the shared tier has no room for is sent again by [`Session::finish`].
+fn later(sent: Result<(), SaveError>) -> Result<(), SaveError> {
+    match sent {
+        Err(SaveError::NoExchange { .. }) => Ok(()),
+        other => other,
     }
 }
 

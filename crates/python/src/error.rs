@@ -90,7 +90,7 @@ pub(crate) fn of_save(error: &SaveError) -> PyErr {
     let text = error.to_string();
     match error {
         SaveError::Store(error) => of_store(error),
-        SaveError::Full { .. } => NoRoom::new_err(text),
+        SaveError::Full { .. } | SaveError::NoExchange { .. } => NoRoom::new_err(text),
         SaveError::Missing { .. } | SaveError::Late { .. } => Abandoned::new_err(text),
         _ => CheckpointError::new_err(text),
     }

@@ -21,6 +21,16 @@ pub enum SaveError {
         /// The answer of the storage.
         source: StoreError,
     },
+    /// No room on the shared tier for the small files through which nodes learn of each other's pieces. The local tier is not full.
+    #[error(
+        "step {step} was abandoned: no room on the shared tier for the records that nodes exchange: {source}"
+    )]
+    NoExchange {
+        /// The step.
+        step: u64,
+        /// The answer of the storage.
+        source: StoreError,
+    },
     /// The storage failed, or a higher attempt has begun ([`StoreError::Fenced`]).
     #[error(transparent)]
     Store(#[from] StoreError),

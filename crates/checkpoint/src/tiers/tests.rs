@@ -443,3 +443,37 @@ fn rank_0_commits_a_step_whose_commit_its_node_lacks() {
     again[0].drain.bring(&folder, MINUTE).unwrap();
     assert_eq!(load(again[1].tiers.stores(), 2), Some((7, Vec::new())));
 }
+
+#[test]
+fn full_shared_tier_does_not_fail_a_local_save() {
+    let (a, b, shared) = (FaultyDisk::new(1), FaultyDisk::new(2), FaultyDisk::new(3));
+    let [zero, one] = start_two([&a, &b], &shared, 1);
+    let most = 1 << 20;
+    shared.limit(Some(most));
+    let used = most - shared.client().free().unwrap();
+    shared.limit(Some(used));
+    let folder = zero.session.folder(7);
+    for rank in [&zero, &one] {
+        let state = state(1, 7, rank.session.rank);
+        let deadline = rank.session.clock.now() + MINUTE;
+        let mut progress = Progress::default();
+        rank.session
+            .write_piece(&folder, &state, deadline, &mut progress)
+            .unwrap();
+    }
+    let late = one.session.clock.now() + Duration::from_secs(5);
+    let error = one.session.finish(&folder, late).unwrap_err().to_string();
+    assert!(
+        error.starts_with("step 7 was abandoned: no room on the shared tier"),
+        "{error}"
+    );
+    // The drain made room: the records are sent again, and rank 1 commits because rank 0 does not.
+    shared.limit(None);
+    let start = zero.session.clock.now();
+    assert!(zero.session.finish(&folder, start).is_err());
+    one.session.finish(&folder, late + MINUTE).unwrap();
+    zero.session.finish(&folder, start + MINUTE).unwrap();
+    for rank in [&zero, &one] {
+        assert_eq!(rank.tiers.local_history().unwrap().commits.len(), 1);
+    }
+}
