@@ -1,8 +1,8 @@
 //! A fast tier of the node in front of a tier that all nodes share.
 //!
 //! Both are stores of the same run with the same files. A save commits on the local one, [`crate::drain`] publishes the same commit on the
-//! shared one. Records of attempts are taken on the shared tier, which decides; every node keeps a copy, so that its local tier can be
-//! read by itself.
+//! shared one. Records of attempts are taken on the shared tier, which decides. Every node keeps a copy of those it took part in, and learns
+//! at the start of the next one whether they restored, so that its local tier can be read by itself.
 //!
 //! Ranks on several nodes do not see each other's local tiers. Their piece records (`NNNNN.local.json`) and the commit (`LOCAL.json`) go
 //! through the step folder of the shared tier: small files, under names that no reader takes for pieces or a commit of that tier.
@@ -11,11 +11,12 @@ mod begin;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use std::{io, sync::Arc};
+use std::{collections::BTreeSet, io, sync::Arc};
 
 use trainyard_core::checkpoint::{
     ATTEMPTS, AttemptId, COMMIT_FILE, Commit, CommitSeen, Document as _, Fence, FolderSeen,
-    FolderState, LOCAL_COMMIT_FILE, Lineage, PieceSeen, StepName, Tier, lineage,
+    FolderState, LOCAL_COMMIT_FILE, Lineage, PieceSeen, RecordSeen, Restored, StepName, Tier,
+    lineage,
 };
 
 pub use self::begin::TierBegun;
@@ -27,6 +28,9 @@ use crate::{
     storage::{Kind, Shared, read_small, within},
     store::{Behind, Store, StoreError, View},
 };
+
+/// How many earlier attempts are asked for whether they restored. Two are enough to make a step suspect.
+const MOST_EARLIER: usize = 16;
 
 /// Whether a shared tier shows that local tiers have committed a step.
 pub fn is_on_local_tiers(shared: &Store, folder: &StepName) -> bool {
@@ -89,18 +93,49 @@ impl Tiers {
         ]
     }
 
-    /// Copies the record of an attempt to the local tier, so that it fences there and the tier can be read by itself.
+    /// Copies the record of an attempt to the local tier, so that it fences there and the tier can be read by itself; also that earlier
+    /// attempts have restored, without which their end would be held against the step.
     pub fn adopt(&self, id: AttemptId) -> Result<(), StoreError> {
         let name = within(ATTEMPTS, &id.record_file());
         let bytes = read_small(&*self.shared.storage, &name, Fence::MAX_BYTES as u64)
             .map_err(StoreError::storage("read", &name))?;
         match self.local.publish_bytes(&name, &bytes)? {
-            Published::Done => Ok(()),
-            Published::Other(_) => Err(StoreError::storage("publish", &name)(io::Error::new(
-                io::ErrorKind::AlreadyExists,
-                "the local tier has another record of this attempt",
-            ))),
+            Published::Done => {}
+            Published::Other(_) => {
+                return Err(StoreError::storage("publish", &name)(io::Error::new(
+                    io::ErrorKind::AlreadyExists,
+                    "the local tier has another record of this attempt",
+                )));
+            }
         }
+        for earlier in self.not_restored(id)? {
+            let name = within(ATTEMPTS, &earlier.restored_file());
+            // One that died while restoring has no such file.
+            if let Ok(bytes) = read_small(&*self.shared.storage, &name, Restored::MAX_BYTES as u64)
+            {
+                self.local.publish_bytes(&name, &bytes)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The newest attempts before `id` that have not restored, as far as the local tier shows.
+    fn not_restored(&self, id: AttemptId) -> Result<BTreeSet<AttemptId>, StoreError> {
+        let (mut begun, mut restored) = (BTreeSet::new(), BTreeSet::new());
+        for record in self.local.view()?.records {
+            match record {
+                RecordSeen::Fence(fence) if fence.resumes_from.is_some() && fence.id() < id => {
+                    begun.insert(fence.id());
+                }
+                RecordSeen::Restored(one) => {
+                    let (attempt, restart) = (one.attempt, one.restart);
+                    restored.insert(AttemptId { attempt, restart });
+                }
+                RecordSeen::Fence(_) | RecordSeen::Unreadable { .. } => {}
+            }
+        }
+        let newest = begun.into_iter().rev().take(MOST_EARLIER);
+        Ok(newest.filter(|one| !restored.contains(one)).collect())
     }
 
     /// What the local tier of this node has in full or in part, for the process that chooses.

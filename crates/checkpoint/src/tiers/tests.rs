@@ -8,7 +8,7 @@ use std::{
 
 use trainyard_core::checkpoint::{
     Claimant, Dtype, Entry, LOCAL_COMMIT_FILE, Layout, Policy, Region, StepName, Wanted,
-    WantedRegion,
+    WantedRegion, suspects,
 };
 
 use super::*;
@@ -476,4 +476,16 @@ fn full_shared_tier_does_not_fail_a_local_save() {
     for rank in [&zero, &one] {
         assert_eq!(rank.tiers.local_history().unwrap().commits.len(), 1);
     }
+}
+
+#[test]
+fn local_tier_learns_that_attempts_have_restored() {
+    let (local, shared) = (FaultyDisk::new(1), FaultyDisk::new(2));
+    let options = TierOptions::default();
+    let begin = |attempt| start(&local.client(), &shared.client(), attempt, options).unwrap();
+    begin(1).save(7);
+    // Each restores step 7 and ends before it saves.
+    let last = (2..6).map(begin).last().unwrap();
+    let view = last.tiers.local.view().unwrap();
+    assert_eq!(suspects(&view.records, &view.commits()), BTreeMap::new());
 }
