@@ -7,6 +7,7 @@
 
 use std::{
     error::Error,
+    net::Ipv4Addr,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -41,9 +42,6 @@ const MAX_ANSWER: usize = 64 << 20;
 
 /// Connections that are kept for the next request.
 const IDLE_CONNECTIONS: usize = 16;
-
-/// Addresses at which clouds give credentials to their machines and containers.
-const METADATA: &str = "169.254.";
 
 /// The query of a request that exchanges the token of a service account for credentials.
 const WEB_IDENTITY: &str = "Action=AssumeRoleWithWebIdentity";
@@ -92,8 +90,22 @@ pub(super) struct Connections {
     patience: Patience,
     /// Pauses of many ranks must not fall together.
     seed: Arc<AtomicU64>,
-    /// Hosts and ports beside [`METADATA`] that give credentials, as the settings name them.
-    metadata: Arc<[String]>,
+    /// Servers beside the addresses of clouds that give credentials, as the settings name them.
+    metadata: Arc<[Server]>,
+}
+
+/// A host in lower case, and its port.
+pub(super) type Server = (String, u16);
+
+/// The server of an address. Names do not differ by case, and a port that is not written is that of the scheme.
+pub(super) fn server(uri: &http::Uri) -> Option<Server> {
+    let scheme_port = if uri.scheme_str() == Some("https") {
+        443
+    } else {
+        80
+    };
+    let host = uri.host()?.to_ascii_lowercase();
+    Some((host, uri.port_u16().unwrap_or(scheme_port)))
 }
 
 impl Connections {
@@ -101,7 +113,7 @@ impl Connections {
         tls: ClientConfig,
         patience: Patience,
         seed: u64,
-        metadata: Vec<String>,
+        metadata: Vec<Server>,
     ) -> Self {
         let mut tcp = Tcp::new();
         tcp.enforce_http(false);
@@ -183,9 +195,7 @@ impl HttpService for Service {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let failed = |trouble| HttpError::new(HttpErrorKind::Unknown, trouble);
         let uri = request.uri();
-        let authority = uri.authority().map_or("", http::uri::Authority::as_str);
-        let is_metadata = uri.host().unwrap_or_default().starts_with(METADATA)
-            || self.connections.metadata.iter().any(|one| one == authority);
+        let is_metadata = is_metadata(uri, &self.connections.metadata);
         let is_identity = uri
             .query()
             .is_some_and(|query| query.contains(WEB_IDENTITY));
@@ -233,6 +243,16 @@ impl HttpService for Service {
             tries += 1;
         }
     }
+}
+
+/// Whether a server gives credentials: one that the settings name, or the address at which clouds give them to their machines and
+/// containers.
+pub(super) fn is_metadata(uri: &http::Uri, named: &[Server]) -> bool {
+    let Some(server) = server(uri) else {
+        return false;
+    };
+    let address = server.0.parse::<Ipv4Addr>();
+    address.is_ok_and(|address| address.is_link_local()) || named.contains(&server)
 }
 
 /// Whether the same request may succeed later.

@@ -11,6 +11,8 @@ use std::{
 
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, S3ConditionalPut};
 
+use super::http::{Server, server};
+
 /// Largest file with settings that is read.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
@@ -202,16 +204,15 @@ impl Settings {
         BadSettings::Value((*name).clone())
     }
 
-    /// Hosts and ports of services that give credentials, where the environment names them.
-    pub(super) fn metadata(&self) -> Vec<String> {
+    /// Services that give credentials, where the environment names them.
+    pub(super) fn metadata(&self) -> Vec<Server> {
         let names = [
             "AWS_METADATA_ENDPOINT",
             "AWS_CONTAINER_CREDENTIALS_FULL_URI",
         ];
         let uris = names.iter().filter_map(|name| self.get(name));
         let uris = uris.filter_map(|uri| uri.parse::<http::Uri>().ok());
-        uris.filter_map(|uri| Some(uri.authority()?.as_str().to_owned()))
-            .collect()
+        uris.filter_map(|uri| server(&uri)).collect()
     }
 }
 
@@ -281,7 +282,7 @@ fn section(text: &str, name: &str) -> Option<BTreeMap<String, String>> {
 mod tests {
     use std::fs;
 
-    use super::*;
+    use super::{super::http::is_metadata, *};
 
     const FILE: &str = "# made by hand\n[default]\naws_access_key_id = ONE\naws_secret_access_key=two\n\
         s3 =\n    endpoint_url = nested\n\n[profile other]\nregion = eu-central-1\nendpoint_url = http://127.0.0.1:9000\n";
@@ -394,6 +395,23 @@ mod tests {
             value(&of_environment, AmazonS3ConfigKey::Token).as_deref(),
             Some("stale")
         );
+    }
+
+    #[test]
+    fn service_of_credentials_is_known_however_it_is_written() {
+        let name = "AWS_CONTAINER_CREDENTIALS_FULL_URI";
+        let named = settings(&[(name, "http://Credentials.Example:80/v1")]).metadata();
+        for (address, wanted) in [
+            ("http://credentials.example/v1", true),
+            ("http://credentials.example:80/v1", true),
+            ("https://credentials.example/v1", false),
+            ("http://credentials.example:8080/v1", false),
+            ("http://169.254.169.254/latest", true),
+            ("http://169.254.example/latest", false),
+        ] {
+            let uri = address.parse().unwrap();
+            assert_eq!(is_metadata(&uri, &named), wanted, "{address}");
+        }
     }
 
     #[test]
