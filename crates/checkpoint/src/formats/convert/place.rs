@@ -123,19 +123,25 @@ impl Place {
 fn rename_free(from: &Path, to: &Path) -> io::Result<()> {
     match rustix::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
         // A file system without it.
-        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => rename_checked(from, to),
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+            rename_checked(from, to, |path| fs::remove_file(path))
+        }
         other => Ok(other?),
     }
 }
 
 /// The same on a file system that cannot rename exclusively. A file is linked, which is exclusive. A folder cannot be; the
-/// kernel refuses to rename it onto a file or onto a folder with entries.
-fn rename_checked(from: &Path, to: &Path) -> io::Result<()> {
+/// kernel refuses to rename it onto a file or onto a folder with entries. A file that cannot be removed by `unlink` keeps its one name.
+fn rename_checked(
+    from: &Path,
+    to: &Path,
+    unlink: impl Fn(&Path) -> io::Result<()>,
+) -> io::Result<()> {
     if fs::symlink_metadata(to).is_ok() {
         return Err(io::ErrorKind::AlreadyExists.into());
     }
     if fs::symlink_metadata(from)?.is_file() && fs::hard_link(from, to).is_ok() {
-        return fs::remove_file(from);
+        return unlink(from).inspect_err(|_| drop(fs::remove_file(to)));
     }
     fs::rename(from, to)
 }
@@ -158,4 +164,21 @@ fn remove(path: &Path) {
     } else {
         fs::remove_file(path)
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_that_cannot_be_removed_keeps_one_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let (from, to) = (folder.path().join("a"), folder.path().join(".a.old"));
+        fs::write(&from, "a").unwrap();
+        let refuse = |_: &Path| Err(io::ErrorKind::PermissionDenied.into());
+        assert!(rename_checked(&from, &to, refuse).is_err());
+        assert!(from.exists() && !to.exists());
+        rename_checked(&from, &to, |path| fs::remove_file(path)).unwrap();
+        assert!(!from.exists() && to.exists());
+    }
 }
