@@ -88,7 +88,8 @@ impl Drainer {
         while !known.has_ended {
             let left = timeout.saturating_sub(start.elapsed());
             if left.is_zero() {
-                return Ended::Unfinished;
+                drop(known);
+                return self.without_the_thread();
             }
             let waited = self.board.changed.wait_timeout(known, left);
             (known, _) = waited.unwrap_or_else(PoisonError::into_inner);
@@ -96,6 +97,18 @@ impl Drainer {
         match &known.left_behind {
             Some(why) => Ended::Behind(why.clone()),
             None => Ended::Finished,
+        }
+    }
+
+    /// How the end went as far as this process knows: the thread may wait for a shared tier that hangs, so that one is not asked.
+    fn without_the_thread(&self) -> Ended {
+        let Ok(history) = self.drain.tiers.local_history() else {
+            return Ended::Unfinished;
+        };
+        let known = self.board.lock();
+        match history.newest() {
+            Some(newest) if !known.safe.contains(&newest.folder) => Ended::Unfinished,
+            _ => Ended::Finished,
         }
     }
 }

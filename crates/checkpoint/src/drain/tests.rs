@@ -496,6 +496,16 @@ fn pieces_are_read_once_while_others_are_waited_for() {
 }
 
 #[test]
+fn end_without_time_knows_what_is_there() {
+    let (local, shared) = (FaultyDisk::new(1), FaultyDisk::new(2));
+    let one = begin(&local.client(), &shared.client(), 1);
+    one.save(1);
+    one.drain.turn(None).unwrap();
+    let drainer = Drainer::start(one.drain.clone());
+    assert_eq!(drainer.close(Duration::ZERO), Ended::Finished);
+}
+
+#[test]
 fn zombie_stops_when_its_drain_sees_the_fence() {
     let (local, shared) = (FaultyDisk::new(1), FaultyDisk::new(2));
     let old = begin(&local.client(), &shared.client(), 1);
