@@ -13,7 +13,6 @@ use crate::{
     arena::{Arena, Layout},
     error::{of_save, plain},
     store::{Store, seconds},
-    tiers,
 };
 
 /// One rank of one attempt.
@@ -37,9 +36,8 @@ impl Session {
         if world == 0 || rank >= world {
             return Err(plain(format!("rank {rank} of {world} ranks")));
         }
-        // The local tier is passed on; what stays is decided on the shared one.
         let (place, keep) = match &store.tiers {
-            Some(tiers) => (&tiers.local, tiers::LOCAL_KEEP),
+            Some(tiers) => (&tiers.local, Policy::LOCAL),
             None => (&store.shared, Policy { last: keep, every }),
         };
         Ok(Self(Saver::new(Saving {

@@ -11,15 +11,9 @@ use trainyard_checkpoint_engine::{
     tiers::{NodeHolds, TierOptions, Tiers},
     token,
 };
-use trainyard_core::checkpoint::{PieceSeen, Policy};
+use trainyard_core::checkpoint::PieceSeen;
 
 use crate::error::plain;
-
-/// What stays on a local tier, besides what the root does not have yet.
-pub(crate) const LOCAL_KEEP: Policy = Policy {
-    last: 2,
-    every: None,
-};
 
 /// What a local tier holds: folder, and rank, checksum and sizes of each piece.
 pub(crate) type Holds = Vec<(String, Vec<(u32, String, Vec<u64>)>)>;

@@ -23,6 +23,15 @@ pub struct Policy {
     pub every: Option<u64>,
 }
 
+impl Policy {
+    /// What stays on the local tier of a node, besides what the next tier does not have yet: enough to restore after a damaged one. What
+    /// stays for longer is decided on the shared tier.
+    pub const LOCAL: Self = Self {
+        last: 2,
+        every: None,
+    };
+}
+
 impl Default for Policy {
     fn default() -> Self {
         Self {
