@@ -234,19 +234,15 @@ impl Drain {
 
     /// The step to copy, or why there is none.
     fn next(&self, history: &Lineage, left: Option<Duration>) -> Result<CommitSeen, String> {
-        let behind = &self.tiers.behind;
-        let find = |folder: &StepName| history.commits.iter().find(|seen| seen.folder == *folder);
         if self.rank != 0 {
             return self.next_shown(history, left.is_some());
         }
         let next = self.planned(history, left);
         match &next {
-            DrainNext::Begin { folder, skipped } => {
-                let mut known = behind.board.lock();
-                let fresh = skipped.iter().filter(|step| !known.skipped.contains(step));
-                known.skips += fresh.count() as u64;
-                known.skipped.extend(skipped.iter().cloned());
-                find(folder).cloned().ok_or_else(|| next.to_string())
+            DrainNext::Begin { folder, .. } => {
+                let mut commits = history.commits.iter();
+                let seen = commits.find(|seen| seen.folder == *folder);
+                seen.cloned().ok_or_else(|| next.to_string())
             }
             _ => Err(next.to_string()),
         }
@@ -486,11 +482,6 @@ impl Drain {
             (Some(measured), Some(limit)) => Some(measured.min(limit)),
             (measured, limit) => measured.or(limit),
         }
-    }
-
-    /// Steps that were due and were skipped because the shared tier is slower than saves come.
-    pub fn skipped(&self) -> u64 {
-        self.tiers.behind.board.lock().skips
     }
 }
 

@@ -111,10 +111,4 @@ impl Drain {
             .map(|(folder, why)| (folder.to_string(), why))
             .collect()
     }
-
-    /// How many steps were due and skipped.
-    #[getter]
-    fn skipped(&self) -> u64 {
-        self.drain.skipped()
-    }
 }

@@ -35,9 +35,6 @@ pub(crate) struct Known {
     pub(crate) read: BTreeSet<(StepName, u32)>,
     /// Steps that could not be copied, with the reason.
     pub(crate) failed: BTreeMap<StepName, String>,
-    /// Steps that were due and are not copied any more, and how many they were so far.
-    pub(crate) skipped: BTreeSet<StepName>,
-    pub(crate) skips: u64,
     /// A higher attempt that the shared tier shows.
     pub(crate) fenced: Option<AttemptId>,
     /// Bytes that were copied in a second, the last time.
@@ -62,7 +59,6 @@ impl Known {
     /// Forgets steps that the local tier does not have any more.
     pub(crate) fn forget(&mut self, history: &Lineage) {
         self.safe.retain(|folder| history.has(folder));
-        self.skipped.retain(|folder| history.has(folder));
         self.failed.retain(|folder, _| history.has(folder));
         self.read.retain(|(folder, _)| history.has(folder));
     }
