@@ -117,6 +117,28 @@ elif what in ("node-save", "node-lost", "node-load"):
         # All end at once, and nothing is copied at the end.
         dist.barrier()
         os._exit(0)
+elif what == "node-refused":
+    # The local tier of rank 1 fails after it was opened.
+    import trainyard_checkpoint._tiers as tiers
+
+    os.environ.update(LOCAL_RANK="0", LOCAL_WORLD_SIZE="1")
+    checkpointer = Checkpointer(root, local=f"{arguments[0]}-{rank}")
+    adopt = tiers.Tiers.begun
+
+    def fail(*_: object) -> None:
+        raise CheckpointError("no disk")
+
+    if rank == 1:
+        tiers.Tiers.begun = fail
+    refused = ""
+    try:
+        checkpointer.restore(weight=torch.zeros(1))
+    except CheckpointError as error:
+        refused = str(error)
+    # Nobody saves without a local tier: the next call begins again.
+    tiers.Tiers.begun = adopt
+    save = checkpointer.save(1, weight=torch.ones(1), wait=True)
+    report(refused=refused, committed=save.committed(60))
 elif what == "one-fails":
     # Rank 1 cannot write its part; rank 0 must not wait for it until the deadline, and the next save must succeed.
     import warnings

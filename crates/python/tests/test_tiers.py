@@ -139,6 +139,11 @@ class Tiers(Case):
             self.assertEqual((one["start"], one["sampler"]), (1, {"step": 1, "rank": rank}))
         self.assertRegex(str(found[0]["source"]), "^from local and shared, step 1; 1 step is lost: step 2 .*: no tier has the piece of rank 1 in full")
 
+    def test_refused_local_tier_stops_all_ranks(self) -> None:
+        found = self.ranks(2, "node-refused", self.local)
+        self.assertEqual([one["refused"] for one in found], ["rank 1 cannot use its local tier: no disk", "no disk"])
+        self.assertEqual([one["committed"] for one in found], [True, True])
+
     def test_damaged_piece_of_another_node(self) -> None:
         self.ranks(2, "node-save", self.local, 1)
         self.ranks(2, "node-lost", self.local, 2)

@@ -294,18 +294,8 @@ class Checkpointer:
 
     def _open_store(self, world: World) -> _engine.Store:
         """Opens the root on every rank; where one of them cannot, all of them raise."""
-        store, raised = None, None
-        try:
-            store = _engine.Store(self.root) if self._tiers is None else self._tiers.open(self.root, world)
-        except CheckpointError as error:
-            raised = error
-        for rank, why in enumerate(world.gather(None if raised is None else str(raised))):
-            if why is not None and raised is None:
-                raised = CheckpointError(f"rank {rank} cannot open the root: {why}")
-        if raised is not None:
-            raise raised
-        assert store is not None
-        return store
+        tiers = self._tiers
+        return world.on_all("cannot open the root", lambda: _engine.Store(self.root) if tiers is None else tiers.open(self.root, world))
 
     # What adapters replace.
 
@@ -323,6 +313,7 @@ class Checkpointer:
         """Takes the record of this attempt, or learns it; once, and again for a step that could not be read."""
         if self._begun is not None and not unreadable:
             return
+        self._begun = None
         world, store = self._open()
         attempt = self._given[3] if self._given[3] is not None else world.attempt()
         self._nodes = {} if self._tiers is None else self._tiers.nodes(world, store)
@@ -340,10 +331,15 @@ class Checkpointer:
         for why in passed:
             if not unreadable:
                 warnings.warn(CheckpointWarning(f"passed over {why}"), stacklevel=4)
-        self._begun = (number, restart)
-        self._session = _engine.Session(store, number, restart, world.rank, world.size, self._keep, self._keep_every)
+        begun = (number, restart)
+        session = _engine.Session(store, number, restart, world.rank, world.size, self._keep, self._keep_every)
         if self._tiers is not None:
-            self._tiers.begun(world, store, self._session, self._begun, self._keep, self._keep_every, self._deadline)
+            tiers = self._tiers
+            world.on_all(
+                "cannot use its local tier",
+                lambda: tiers.begun(world, store, session, begun, self._keep, self._keep_every, self._deadline),
+            )
+        self._begun, self._session = begun, session
 
     def _job(self, world: World) -> str | None:
         """The job whose number the attempt is; an attempt that the program gives is the store's."""

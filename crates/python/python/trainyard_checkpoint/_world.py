@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
 from ._engine import CheckpointError
+
+T = TypeVar("T")
 
 
 def _number(name: str) -> int | None:
@@ -98,6 +101,20 @@ class World:
         values: list[Any] = [None] * self.size
         self._dist.all_gather_object(values, value, group=self._group)
         return values
+
+    def on_all(self, failure: str, work: Callable[[], T]) -> T:
+        """What `work` returns; where it fails on one rank, all of them raise, so that none waits for the others."""
+        done, raised = None, None
+        try:
+            done = work()
+        except CheckpointError as error:
+            raised = error
+        for rank, why in enumerate(self.gather(None if raised is None else str(raised))):
+            if why is not None and raised is None:
+                raised = CheckpointError(f"rank {rank} {failure}: {why}")
+        if raised is not None:
+            raise raised
+        return cast(T, done)
 
     def same(self, number: int) -> bool:
         """Whether every rank has the same number; waits for all of them."""
