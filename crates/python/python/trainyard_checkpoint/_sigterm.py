@@ -40,6 +40,12 @@ class Sigterm:
             return seconds
         return max(min(seconds, self._at + _USED_SHARE * self._grace - time.monotonic()), 0.0)
 
+    def noticed(self) -> None:
+        """Another handler got it, and the program makes the save that it asks for: the grace time counts from here."""
+        if self._at is None:
+            self._at = time.monotonic()
+        self._is_heeded = True
+
     def take(self) -> None:
         """Python lets the main thread alone handle signals."""
         if threading.current_thread() is threading.main_thread():

@@ -36,7 +36,8 @@ _NAME = "state"
 class Checkpointer:
     """Saves and restores one pytree below one root. Other arguments are those of `trainyard_checkpoint.Checkpointer`.
 
-    A save returns when the state is on the host, so its buffers may be donated afterwards.
+    A save returns when the state is on the host, so its buffers may be donated afterwards. With several processes `grace` counts from the
+    step at which all of them save, which JAX chooses after SIGTERM: give the seconds that the last steps leave of it.
     """
 
     def __init__(self, root: str | os.PathLike[str], **options: Any) -> None:
@@ -59,6 +60,7 @@ class Checkpointer:
         """Saves if the step is due, or if a process got SIGTERM and this is the step at which all of them save."""
         if reached_preemption(step):
             self._is_preempted = True
+            self._inner._sigterm.noticed()
             return self._inner.save(step, wait=True, **{_NAME: state})
         return self._inner.step(step, **{_NAME: state})
 

@@ -9,8 +9,10 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 import typing
 import unittest
+import unittest.mock
 
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
 os.environ["JAX_PLATFORMS"] = "cpu"
@@ -89,6 +91,18 @@ class Adapter(unittest.TestCase):
             self.assertTrue(save.committed(PATIENCE), save.failed)
         found = step(self.restored(state))
         self.assertEqual((float(found["count"]), np.asarray(found["w"]).tolist()), (1.0, [[1.0, 1.0]] * 4))
+
+    def test_grace_with_several_processes(self) -> None:
+        """JAX finds the step at which all processes save; the copy to the root then gets what the grace time leaves, not the deadline."""
+        # More than one chunk of 16 MiB, so that the limit of the copy shows.
+        state = {"w": jnp.ones(9 << 20)}
+        checkpointer = Checkpointer(self.root, local=str(self.folder / "local"), bandwidth=1000, grace=1, deadline=PATIENCE)
+        with unittest.mock.patch("trainyard_checkpoint.jax.reached_preemption", return_value=True):
+            checkpointer.step(1, state)
+        begun = time.monotonic()
+        with self.assertWarnsRegex(UserWarning, "the newest step is on the local tier only"):
+            checkpointer.close()
+        self.assertLess(time.monotonic() - begun, PATIENCE / 2)
 
     def test_other_shardings(self) -> None:
         devices = np.array(jax.devices())
