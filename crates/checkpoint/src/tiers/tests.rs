@@ -20,6 +20,7 @@ use crate::{
     load::{Loader, Sink},
     regions::Opened,
     save::{Image, Limits, Progress, Session, State},
+    storage::Storage as _,
 };
 
 pub(crate) const MINUTE: Duration = Duration::from_mins(1);
