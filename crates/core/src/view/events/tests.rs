@@ -58,7 +58,7 @@ fn events_are_sentences_newest_first() {
         "attempt 1 failed: pod `p`: ",
         "pod Worker 1 failed",
         "the job reported no step for 60 s",
-        "the checkpoint of step 40 is complete; training stood still for 2 s",
+        "the checkpoint of step 40 is complete; training stood still for 2.0 s",
         "attempt 1 began",
         "the run began",
     ];

@@ -100,6 +100,7 @@ fn line_says_why_a_job_does_not_train() {
     waits.trainyard.waiting = Some(StoredReason {
         code: Code::WaitingForSeats,
         message: "needs 4 nodes".to_owned(),
+        params: None,
     });
     let mut fails = in_phase(Phase::Restarting);
     fails.trainyard.last_failure = Some(LastFailure {
