@@ -454,17 +454,17 @@ impl Chronicle {
             let is_of = known.attempt == *attempt || known.at < known.until;
             is_of && (known.at..=known.until).contains(&at)
         };
-        !self.has_lane(slot) && counted.iter().any(has_it)
+        !self.has_lane(*slot) && counted.iter().any(has_it)
     }
 
     /// Whether a slot has a row of its own, or would get one.
-    fn has_lane(&self, slot: &Slot) -> bool {
-        self.lanes.contains_key(slot) || self.lanes.len() < LANES_MAX
+    fn has_lane(&self, slot: Slot) -> bool {
+        self.lanes.contains_key(&slot) || self.lanes.len() < LANES_MAX
     }
 
     fn add_failure(&mut self, mut failure: Failure) {
         // A slot beyond the limit has no row of its own: its failures are the job's.
-        failure.slot = failure.slot.filter(|slot| self.has_lane(slot));
+        failure.slot = failure.slot.filter(|slot| self.has_lane(*slot));
         if let Some(slot) = failure.slot {
             self.lanes.entry(slot).or_default();
         }

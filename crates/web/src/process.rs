@@ -96,7 +96,7 @@ impl Drop for Serving {
         self.hub.close();
         if let Some(stop) = self.stop.take() {
             // Without a receiver it has ended already.
-            let _: Result<(), ()> = stop.send(());
+            stop.send(()).unwrap_or_default();
         }
         if let Some(thread) = self.thread.take() {
             drop(thread.join());

@@ -3,7 +3,7 @@
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
     net::TcpStream,
-    os::unix::fs::PermissionsExt as _,
+    os::unix::fs::PermissionsExt,
     process::{Child, Stdio},
     time::{Duration, Instant},
 };
@@ -81,7 +81,7 @@ impl Served {
         let first = format!("GET /api/v1/{path}");
         let (status, body) = self.send(&first, &self.host, &self.authorized());
         assert_eq!(status, 200, "{path}: {body}");
-        serde_json::from_str(&body).unwrap_or_else(|error| panic!("{path}: {error}: {body}"))
+        serde_json::from_str(&body).expect("JSON")
     }
 
     fn signal(&self, signal: Signal) {

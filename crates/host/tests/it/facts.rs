@@ -87,7 +87,7 @@ fn facts_of_a_killed_engine_are_read() {
     let chronicle = Chronicle::of_facts(&facts);
     assert_eq!(
         chronicle.began,
-        status.trainyard.ledger.began.map(|at| at.as_millisecond())
+        status.trainyard.ledger.began.map(Timestamp::as_millisecond)
     );
     let sums: u64 = chronicle.totals(now).values().sum();
     let booked: u64 = status.trainyard.ledger.totals(now).values().sum();

@@ -144,12 +144,11 @@ impl Live {
         let known = table.jobs.remove(key);
         // A job that was deleted and created again begins at zero, as one that nobody has seen.
         let same = known.filter(|known| known.ledger.began == record.ledger.began);
-        let (before, most) = match same {
-            Some(known) => (known.before, known.most),
-            None => {
-                let totals = record.ledger.totals(clock::now());
-                (totals.clone(), totals)
-            }
+        let (before, most) = if let Some(known) = same {
+            (known.before, known.most)
+        } else {
+            let totals = record.ledger.totals(clock::now());
+            (totals.clone(), totals)
         };
         let progress = record.progress.as_ref();
         let entry = Entry {
@@ -505,8 +504,8 @@ mod tests {
 
     fn value(live: &Live, start: &str) -> Option<f64> {
         let text = text(live);
-        let line = text.lines().find(|line| line.starts_with(start))?;
-        line.rsplit(' ').next()?.parse().ok()
+        let found = text.lines().find(|line| line.starts_with(start))?;
+        found.rsplit(' ').next()?.parse().ok()
     }
 
     const SUM: &str = "trainyard_gpu_seconds_total{job_namespace=\"team-a\",phase=\"training\"}";
@@ -557,7 +556,7 @@ mod tests {
     async fn the_largest_jobs_are_shown() {
         let live = Live::default();
         for number in 0..=JOBS_MAX {
-            let gpus = if number == 7 { 0 } else { 1 };
+            let gpus = u32::from(number != 7);
             put(&live, &format!("job-{number}"), gpus, &trained(1, 1));
         }
         assert_eq!(value(&live, "trainyard_metrics_jobs_left_out"), Some(1.0));

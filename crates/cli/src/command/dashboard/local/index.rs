@@ -71,13 +71,16 @@ pub(super) struct Index {
     locks: BTreeMap<String, (FileStamp, Option<String>)>,
 }
 
+/// Jobs whose runs cannot be listed, and why.
+type Unlisted = Vec<(String, String)>;
+
 impl Index {
     /// The last run of every job, by job, and the jobs whose runs cannot be listed.
     pub(super) fn newest(
         &mut self,
         store: &Store,
         now: Timestamp,
-    ) -> Result<(Vec<Entry>, Vec<(String, String)>), StoreError> {
+    ) -> Result<(Vec<Entry>, Unlisted), StoreError> {
         let (mut wanted, mut unlisted) = (Vec::new(), Vec::new());
         for job in store.jobs()? {
             // Asked first: a run that ends in between is then seen as live, and never as one whose engine died.
@@ -90,7 +93,7 @@ impl Index {
                 Err(error) => unlisted.push((job, error.to_string())),
             }
         }
-        Ok((self.entries(wanted, now), unlisted))
+        Ok((self.entries(&wanted, now), unlisted))
     }
 
     /// Every run that is stored, at most `most` of them, the newest first.
@@ -111,7 +114,7 @@ impl Index {
         }
         wanted.sort_by(|(one, _), (other, _)| other.id.cmp(&one.id));
         wanted.truncate(most);
-        Ok(self.entries(wanted, now))
+        Ok(self.entries(&wanted, now))
     }
 
     /// The runs of one job, at most `most` of them, the newest first.
@@ -128,8 +131,8 @@ impl Index {
             let is_live = live.as_ref() == Some(&run.id);
             (run, is_live)
         });
-        let wanted = wanted.collect();
-        Ok(self.entries(wanted, now))
+        let wanted: Vec<_> = wanted.collect();
+        Ok(self.entries(&wanted, now))
     }
 
     /// The run of `job` whose engine lives. Whoever asks the store takes the lock for a moment where nobody has it, and an engine that starts in that
@@ -147,7 +150,7 @@ impl Index {
         live
     }
 
-    fn entries(&mut self, wanted: Vec<(RunFolder, bool)>, now: Timestamp) -> Vec<Entry> {
+    fn entries(&mut self, wanted: &[(RunFolder, bool)], now: Timestamp) -> Vec<Entry> {
         let mut missing = Vec::new();
         let mut entries: Vec<Option<Entry>> = Vec::new();
         for (at, (folder, live)) in wanted.iter().enumerate() {
@@ -257,10 +260,10 @@ impl Brief {
         all.extend(last);
         let verdict = all.last().map(|it| &it.verdict);
         let message = Some(report.message.as_str());
-        let line = rows::line(state, &JobStatus::default(), verdict, message, now);
+        let shown = rows::line(state, &JobStatus::default(), verdict, message, now);
         Ok(Self {
             state,
-            line,
+            line: shown,
             ranks: outline.ranks.count(&outline.replicas),
             attempt: report.attempts,
             step: report.last_step,

@@ -154,7 +154,7 @@ impl RunSlot {
             rank: only,
             lines: lines
                 .into_iter()
-                .map(|line| shown(line, only, &times, &mut scratch))
+                .map(|line| shown(&line, only, &times, &mut scratch))
                 .collect(),
             first,
             last,
@@ -208,7 +208,7 @@ impl RunSlot {
     }
 }
 
-fn shown(line: RawLine, only: Option<u32>, times: &[(u64, i64)], scratch: &mut Vec<u8>) -> Line {
+fn shown(line: &RawLine, only: Option<u32>, times: &[(u64, i64)], scratch: &mut Vec<u8>) -> Line {
     let read = read_line(&line.text, scratch);
     Line {
         offset: line.offset,

@@ -38,6 +38,9 @@ use crate::stored::Stored;
 /// Rows of runs that are over, which are kept. One takes about two kilobytes.
 const ROWS_KEPT: usize = 4_096;
 
+/// A document of folded logs, and the bytes of the logs that it was made of.
+type FoldedDocument = (u64, Arc<Vec<u8>>);
+
 /// A run that pages look at.
 #[derive(Debug)]
 pub(super) struct RunSlot {
@@ -46,8 +49,8 @@ pub(super) struct RunSlot {
     light: Mutex<Light>,
     /// What takes long has a lock of its own, so that a strip does not wait for a diagnosis.
     pub(super) diagnoses: Mutex<Diagnoses>,
-    /// Folded logs by attempt, with the bytes of the logs that they were made of.
-    pub(super) folded: Mutex<BTreeMap<u32, (u64, Arc<Vec<u8>>)>>,
+    /// Folded logs by attempt.
+    pub(super) folded: Mutex<BTreeMap<u32, FoldedDocument>>,
 }
 
 #[derive(Debug, Default)]
@@ -224,7 +227,7 @@ fn row(id: &str, stored: &Stored, now: Timestamp) -> Row {
     let failures = stored.failures.iter();
     let verdict = ended
         .and_then(|report| report.verdict.as_ref())
-        .or_else(|| failures.filter_map(|it| it.verdict.as_ref()).last());
+        .or_else(|| failures.rev().find_map(|it| it.verdict.as_ref()));
     let message = ended.map(|report| report.message.as_str());
     let line = rows::line(state, &status, verdict, message, until);
     let steps = report.attempt_progress().and_then(|it| it.total_steps);

@@ -217,31 +217,28 @@ impl Watcher {
             job.runs = names;
         }
         if let Some(id) = live {
-            match &mut job.live {
-                Some(known) => {
-                    let change = known.look();
-                    if !change.parts.is_empty() || !change.facts.is_empty() {
+            if let Some(known) = &mut job.live {
+                let change = known.look();
+                if !change.parts.is_empty() || !change.facts.is_empty() {
+                    changes.push(change);
+                }
+            } else {
+                let runs = store.runs(name).unwrap_or_default();
+                let folder = runs.into_iter().find(|run| run.id == id);
+                job.live = folder.map(|folder| {
+                    let mut live = Live {
+                        folder,
+                        files: BTreeMap::new(),
+                        facts: 0,
+                        logs: BTreeMap::new(),
+                    };
+                    // What is there already is no change.
+                    let change = live.look();
+                    if !is_first {
                         changes.push(change);
                     }
-                }
-                None => {
-                    let runs = store.runs(name).unwrap_or_default();
-                    let folder = runs.into_iter().find(|run| run.id == id);
-                    job.live = folder.map(|folder| {
-                        let mut live = Live {
-                            folder,
-                            files: BTreeMap::new(),
-                            facts: 0,
-                            logs: BTreeMap::new(),
-                        };
-                        // What is there already is no change.
-                        let change = live.look();
-                        if !is_first {
-                            changes.push(change);
-                        }
-                        live
-                    });
-                }
+                    live
+                });
             }
         }
     }

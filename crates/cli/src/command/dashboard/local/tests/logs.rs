@@ -299,21 +299,21 @@ fn dashboard_folds_logs_of_all_ranks() {
         run.log(1, &format!("j-worker-{pod}"), text.as_bytes());
     }
     let local = folder.local();
-    let folded = part(
+    let document = part(
         &local,
         &run,
         RunPart::FoldedLogs { attempt: Some(1) },
         at(0),
     );
-    let groups = folded["groups"].as_array().unwrap();
+    let groups = document["groups"].as_array().unwrap();
     let counts: u64 = groups.iter().map(|it| it["count"].as_u64().unwrap()).sum();
     assert_eq!(counts, 61, "every line once");
     assert!(groups.len() < 20, "{}", groups.len());
     assert_eq!(groups[0]["ranks"], "0-1");
-    assert_eq!(folded["firstFailure"]["rank"], 1);
-    let before = folded["firstFailure"]["before"].as_array().unwrap();
+    assert_eq!(document["firstFailure"]["rank"], 1);
+    let before = document["firstFailure"]["before"].as_array().unwrap();
     assert!(before.last().unwrap().as_str().unwrap().contains("step 39"));
-    let place = &folded["firstFailureAt"];
+    let place = &document["firstFailureAt"];
     assert_eq!(place["pod"], "j-worker-1");
     let there = logs(
         &local,
@@ -325,8 +325,8 @@ fn dashboard_folds_logs_of_all_ranks() {
         },
     );
     assert!(texts(&there)[0].contains("ValueError"));
-    assert_eq!(folded.get("bytesLeftOut"), None);
-    let bytes = folded["bytes"].as_u64().unwrap();
+    assert_eq!(document.get("bytesLeftOut"), None);
+    let bytes = document["bytes"].as_u64().unwrap();
     assert_eq!(
         bytes,
         there["pods"]

@@ -8,7 +8,7 @@ use serde_json::json;
 use trainyard_core::ledger::Phase;
 
 use super::{at, facts_of, status};
-use crate::command::dashboard::local::{Change, Part, Watcher, testing::Folder};
+use crate::command::dashboard::local::{Change, Watcher, testing::Folder, watch::Part};
 
 fn parts(changes: &[Change]) -> BTreeSet<Part> {
     changes
