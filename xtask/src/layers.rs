@@ -45,7 +45,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("trainyard-serve", &[]),
     ("trainyard-smoke", &[]),
     ("trainyard-stacks", &[]),
-    ("trainyard-web", &["trainyard-core", "trainyard-serve"]),
+    ("trainyard-web", &["trainyard-serve"]),
     (
         "trainyard",
         &[
@@ -56,7 +56,6 @@ const ARROWS: &[(&str, &[&str])] = &[
             "trainyard-host",
             "trainyard-kube",
             "trainyard-probe",
-            "trainyard-serve",
             "trainyard-smoke",
             "trainyard-stacks",
             "trainyard-web",
@@ -438,7 +437,11 @@ mod tests {
         for (name, allowed) in ARROWS {
             let most: &[&str] = match *name {
                 "trainyard" | "trainyard-tools" => continue,
-                "trainyard-core" | "trainyard-smoke" | "trainyard-stacks" | "xtask" => &[],
+                "trainyard-core" | "trainyard-serve" | "trainyard-smoke" | "trainyard-stacks"
+                | "xtask" => &[],
+                // A server knows of no job.
+                "trainyard-kube" => &["trainyard-core", "trainyard-serve"],
+                "trainyard-web" => &["trainyard-serve"],
                 // What reads stacks, GPUs and recorders is no adapter: it reads machines or files, and knows of no job.
                 "trainyard-agent" | "trainyard-host" => &[
                     "trainyard-checkpoint-engine",

@@ -143,7 +143,7 @@ fn data_needs_the_token_and_the_right_host() {
         ("POST /api/v1/jobs", &host, &token, 405),
         ("DELETE /api/v1/jobs", &host, &token, 405),
         ("GET /api/v1/jobs?sate=failed", &host, &token, 400),
-        ("GET /api/v1/runs/..%2f..%2fetc/spec", &host, &token, 404),
+        ("GET /api/v1/runs/..%2f..%2fetc/spec", &host, &token, 400),
         ("GET /", &host, "", 200),
     ];
     for (first, host, more, want) in cases {

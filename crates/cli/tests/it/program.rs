@@ -93,6 +93,7 @@ fn manual_pages() {
             "trainyard-checkpoints-verify.1",
             "trainyard-checkpoints.1",
             "trainyard-completions.1",
+            "trainyard-dashboard.1",
             "trainyard-debug.1",
             "trainyard-delete.1",
             "trainyard-doctor.1",

@@ -166,7 +166,7 @@ impl Index {
                 missing.push((at, stamp));
             }
         }
-        let read = read_all(&wanted, &missing, now);
+        let read = read_all(wanted, &missing, now);
         for ((at, stamp), brief) in missing.into_iter().zip(read) {
             let (Some((folder, live)), Some(entry)) = (wanted.get(at), entries.get_mut(at)) else {
                 continue;
