@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn service_of_credentials_is_known_however_it_is_written() {
+    fn service_of_credentials_is_known_in_any_form() {
         let name = "AWS_CONTAINER_CREDENTIALS_FULL_URI";
         let named = settings(&[(name, "http://Credentials.Example:80/v1")]).metadata();
         for (address, wanted) in [
