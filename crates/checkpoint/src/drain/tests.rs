@@ -500,7 +500,7 @@ fn end_without_time_knows_what_is_there() {
     let one = begin(&local.client(), &shared.client(), 1);
     one.save(1);
     one.drain.turn(None).unwrap();
-    let drainer = Drainer::start(one.drain.clone());
+    let drainer = Drainer::start(one.drain);
     assert_eq!(drainer.close(Duration::ZERO), Ended::Finished);
 }
 

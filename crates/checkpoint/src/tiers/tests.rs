@@ -485,7 +485,8 @@ fn local_tier_learns_that_attempts_have_restored() {
     let begin = |attempt| start(&local.client(), &shared.client(), attempt, options).unwrap();
     begin(1).save(7);
     // Each restores step 7 and ends before it saves.
-    let last = (2..6).map(begin).last().unwrap();
+    let mut all: Vec<_> = (2..6).map(begin).collect();
+    let last = all.pop().unwrap();
     let view = last.tiers.local.view().unwrap();
     assert_eq!(suspects(&view.records, &view.commits()), BTreeMap::new());
 }
