@@ -83,6 +83,13 @@ export function clock(millis: number, part: "minute" | "second" | "milli" = "sec
   return part === "second" ? second : `${second}.${two(date.getMilliseconds(), 3)}`;
 }
 
+/** From when to when: the day once where it is the same, and seconds where minutes would be equal. */
+export function span(from: number, to: number): string {
+  const part = to - from < 3_600_000 ? "second" : "minute";
+  const end = day(from) === day(to) ? "" : `${day(to)} `;
+  return `${day(from)} ${clock(from, part)} to ${end}${clock(to, part)}`;
+}
+
 /** The day, local. */
 export function day(millis: number): string {
   const date = new Date(millis);

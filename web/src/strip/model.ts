@@ -1,6 +1,6 @@
 /** A strip in the form in which it is drawn and read: rows of runs with their times. Pure. */
 import type { Label, Mark, Strip } from "../types";
-import { clock, day, duration, some } from "../words";
+import { clock, day, duration, some, span } from "../words";
 
 /** Runs of one row: run `i` lasts from `edges[i]` to `edges[i + 1]` and has the state `states[i]`. */
 export interface Runs {
@@ -191,5 +191,5 @@ export function summary(it: Model): string {
   const attempts = it.marks.filter((mark) => mark.kind === "attempt").length;
   const ranks = it.labels.reduce((most, label) => Math.max(most, (label.to ?? -1) + 1), 0);
   const what = ranks > 0 ? some(ranks, "rank") : some(it.of.length, "pod");
-  return `Strip of ${what} in ${some(it.of.length, "row")} over ${duration(it.to - it.from)}, from ${day(it.from)} ${clock(it.from, "minute")} to ${day(it.to)} ${clock(it.to, "minute")}: ${some(failed, "failure")}, ${some(attempts, "attempt")} began.`;
+  return `Strip of ${what} in ${some(it.of.length, "row")} over ${duration(it.to - it.from)}, from ${span(it.from, it.to)}: ${some(failed, "failure")}, ${some(attempts, "attempt")} began.`;
 }

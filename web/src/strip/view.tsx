@@ -12,7 +12,7 @@ import { Failure, Panel, Skeleton } from "../parts/basics";
 import { route, setQuery } from "../route";
 import { dark, forced } from "../theme";
 import type { Mark, Strip } from "../types";
-import { clock, count, day, duration, longDuration, some } from "../words";
+import { clock, count, day, duration, longDuration, some, span } from "../words";
 import { Legend } from "./legend";
 import { cellWords, model, runAt, rowOf, summary } from "./model";
 import { drag, stripKeys, wheel } from "./moves";
@@ -293,7 +293,7 @@ function Readout({ scene }: { scene: Scene }) {
   if (!it) return null;
   return (
     <p class="readout" id="strip-readout">
-      {cell ? cellWords(it, cell.row, cell.t, word) : `${longDuration(to - from)}: ${day(from)} ${clock(from, "minute")} to ${day(to)} ${clock(to, "minute")}`}
+      {cell ? cellWords(it, cell.row, cell.t, word) : `${longDuration(to - from)}: ${span(from, to)}`}
       {cell && !it.exact && runsMany(it, cell.row, cell.t) && " (cells show their worst)"}
     </p>
   );

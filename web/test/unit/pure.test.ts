@@ -6,7 +6,7 @@ import { nameOf } from "../../src/keys";
 import { usePalette, palette, STATES } from "../../src/palette";
 import { ranksIn } from "../../src/ranks";
 import type { LogLine, Logs } from "../../src/types";
-import { bytes, duration, figure, hours, longDuration, millisOf, percent, some, spaced } from "../../src/words";
+import { bytes, duration, figure, hours, longDuration, millisOf, percent, some, spaced, span } from "../../src/words";
 import { yaml } from "../../src/yaml";
 
 test("durations_are_those_of_the_status", () => {
@@ -98,4 +98,11 @@ test("palette_takes_only_colours", () => {
   assert.equal(palette.value[0]?.light, "0b6e4f");
   usePalette(STATES.map((it) => ({ ...it, light: "#111111" })));
   assert.equal(palette.value[0]?.light, "111111");
+});
+
+test("spans_show_what_differs", () => {
+  const at = (hour: number, second: number, date = 18) => new Date(2026, 10, date, hour, 21, second).getTime();
+  assert.equal(span(at(15, 44), at(15, 53)), "18 Nov 15:21:44 to 15:21:53");
+  assert.equal(span(at(3, 0), at(15, 0)), "18 Nov 03:21 to 15:21");
+  assert.equal(span(at(3, 0, 12), at(15, 0)), "12 Nov 03:21 to 18 Nov 15:21");
 });
