@@ -144,15 +144,17 @@ pub(crate) fn sibling(name: &str) -> Result<PathBuf, Failure> {
 
 /// A program of the release build.
 pub(crate) fn released(name: &str) -> Result<PathBuf, Failure> {
+    let path = built()?.join("release").join(name);
+    Ok(path.with_extension(std::env::consts::EXE_EXTENSION))
+}
+
+/// The folder that `cargo` builds into, which `CARGO_TARGET_DIR` may have put elsewhere.
+pub(crate) fn built() -> Result<PathBuf, Failure> {
     let own = sibling("xtask")?;
-    let target = own
-        .parent()
-        .and_then(Path::parent)
-        .expect("the build folder lies in the target folder");
-    Ok(target
-        .join("release")
-        .join(name)
-        .with_extension(std::env::consts::EXE_EXTENSION))
+    let folder = own.parent().and_then(Path::parent);
+    Ok(folder
+        .expect("a profile has a folder below the target folder")
+        .to_owned())
 }
 
 fn line(command: &Command) -> String {

@@ -146,7 +146,7 @@ fn static_binary() -> Result<PathBuf, Failure> {
         .lines()
         .find_map(|line| line.strip_prefix("host: "))
         .ok_or_else(|| Failure::CouldNotRun("`rustc -vV` names no host".to_owned()))?;
-    let folder = step::root().join("target/cluster");
+    let folder = step::built()?.join("cluster");
     let musl = host.replace("-gnu", "-musl");
     let target = if has_target(&musl) {
         &musl
