@@ -1,13 +1,17 @@
 //! Copies the program to where the containers of a pod find it.
 
 use std::{
-    fs, io,
+    fs::{self, File},
+    io::{self, Read as _},
     os::unix::fs::{PermissionsExt as _, symlink},
     path::{Path, PathBuf},
 };
 
 use thiserror::Error;
 use trainyard_core::launch::agent::{PROGRAM, REMOTE_SHELLS};
+
+/// Bytes that are written before the disk is waited for: a fraction of the 64 MiB that the init container may use.
+const PIECE: u64 = 8 << 20;
 
 /// Why the program was not installed.
 #[derive(Debug, Error)]
@@ -49,7 +53,38 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    fs::copy(from, to)?;
+    let (mut source, mut target) = (File::open(from)?, File::create_new(to)?);
+    while io::copy(&mut (&mut source).take(PIECE), &mut target)? > 0 {
+        // What the disk does not have yet counts as memory of the container: on a slow disk, a program larger than its limit would end it.
+        target.sync_data()?;
+    }
     // For any user that the containers run as.
     fs::set_permissions(to, fs::Permissions::from_mode(0o555))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_program_is_copied_twice() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("source");
+        let pieces = usize::try_from(PIECE).unwrap() * 2 + 5;
+        let content: Vec<u8> = (0..pieces)
+            .map(|at| u8::try_from(at % 251).unwrap())
+            .collect();
+        fs::write(&program, &content).unwrap();
+        let target = folder.path().join("installed");
+        fs::create_dir(&target).unwrap();
+        for _ in 0..2 {
+            install(&program, &target).unwrap();
+            let found = target.join(PROGRAM);
+            assert!(fs::read(&found).unwrap() == content);
+            let mode = fs::metadata(&found).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o555);
+        }
+        let names = fs::read_dir(&target).unwrap().count();
+        assert_eq!(names, 1 + REMOTE_SHELLS.len(), "no part is left");
+    }
 }
