@@ -4,6 +4,7 @@ import { about, firstView } from "./about";
 import { refused, token } from "./auth";
 import { announcement, commandOf, copy, note } from "./clipboard";
 import { addKeys } from "./keys";
+import { wantsSearch } from "./job/logs";
 import { GoTo } from "./parts/goto";
 import { Help } from "./parts/help";
 import { SignIn } from "./parts/sign-in";
@@ -14,7 +15,6 @@ import { JobPage } from "./pages/job";
 import { JobsPage } from "./pages/jobs";
 import { ElsewherePage } from "./pages/elsewhere";
 import { go, route, setQuery } from "./route";
-import { showTabs } from "./job/tabs";
 import { dark, switchTheme } from "./theme";
 
 const PAGES: [string, string][] = [
@@ -41,9 +41,8 @@ export function App() {
         input.focus();
         input.select();
       } else if (route.peek().page === "job") {
+        wantsSearch.value = true;
         setQuery({ tab: "logs" });
-        showTabs();
-        setTimeout(() => document.querySelector<HTMLInputElement>("input[data-filter]")?.focus(), 100);
       } else go("#/jobs");
     };
     const back = () => {

@@ -47,6 +47,12 @@ export function longDuration(millis: number): string {
   return hours % 24 === 0 ? `${hours / 24} d` : `${Math.floor(hours / 24)} d ${hours % 24} h`;
 }
 
+/** How long ago something was; what is later than `now` by a clock that differs is now. */
+export function ago(millis: number, now: number): string {
+  const past = now - millis;
+  return past < 10_000 ? "now" : `${duration(past)} ago`;
+}
+
 /** A duration in hours with one decimal from two hours on, so that sums of one column compare. */
 export function hours(millis: number): string {
   return millis < 7_200_000 ? duration(millis) : `${(millis / 3_600_000).toFixed(1)} h`;

@@ -6,7 +6,7 @@ import { Empty, Failure, More, Skeleton } from "../parts/basics";
 import { Text } from "../parts/text";
 import { format, route } from "../route";
 import { ranksIn } from "../ranks";
-import type { Folded, LogGroup } from "../types";
+import type { Folded, LogGroup, LogLine, Logs } from "../types";
 import { bytes, clock, count, some, utc } from "../words";
 
 const ROLES: Record<LogGroup["role"], string> = { cause: "cause", symptom: "error", wrapper: "follows from the above", progress: "progress", other: "" };
@@ -30,7 +30,7 @@ export function FoldedLogs({ run, attempt }: { run: string; attempt: number | un
   const groups = bad ? worse : data.groups;
   return (
     <>
-      {data.firstFailure && <FirstFailure folded={data} attempt={attempt} />}
+      {data.firstFailure && <FirstFailure run={run} folded={data} attempt={attempt ?? data.attempt} key={data.firstFailure.text} />}
       {data.groups.length === 0 && <Empty text="No rank of this attempt has written a line yet." />}
       {data.groups.length > 0 && (
         <>
@@ -65,17 +65,33 @@ export function FoldedLogs({ run, attempt }: { run: string; attempt: number | un
   );
 }
 
-function FirstFailure({ folded, attempt }: { folded: Folded; attempt: number | undefined }) {
+/** Lines behind the first failure that are shown: a traceback begins with the line that is known and ends with the exception. */
+const BEHIND = 16;
+
+/** The place of the first failure in the log of its rank, and the lines behind it. Nothing until they are there, or where the rank is unknown. */
+function useBehind(run: string, attempt: number, first: Folded["firstFailure"]): { offset: number; lines: LogLine[] } | undefined {
+  const text = first?.text.trim().slice(0, 200);
+  const parts = ["runs", run, "logs"];
+  const rank = first?.rank;
+  const hits = useDocument<Logs>(rank !== undefined && text ? path(parts, { attempt, rank, q: text, offset: 0, lines: 50, dir: "forward" }) : undefined);
+  const line = hits.data?.lines.find((it) => it.at === first?.at) ?? hits.data?.lines[0];
+  const behind = useDocument<Logs>(line && path(parts, { attempt, rank, offset: line.offset, lines: BEHIND + 1, dir: "forward" }));
+  if (!line) return undefined;
+  return { offset: line.offset, lines: (behind.data?.lines ?? []).filter((it) => it.offset > line.offset) };
+}
+
+function FirstFailure({ run, folded, attempt }: { run: string; folded: Folded; attempt: number }) {
   const first = folded.firstFailure;
+  const behind = useBehind(run, attempt, first);
   if (!first) return null;
   return (
     <section class="first-failure" aria-labelledby="first-failure-title" id="first-failure">
       <div class="panel-head">
         <h3 id="first-failure-title">First failure{first.rank === undefined ? "" : `: rank ${first.rank}`}</h3>
         {first.at !== undefined && <time title={utc(first.at)}>{clock(first.at, "milli")}</time>}
-        <a href={linesLink(attempt ?? folded.attempt, { rank: first.rank, pod: first.pod, offset: first.offset })}>open its log</a>
+        <a href={linesLink(attempt, { rank: first.rank, pod: first.pod, offset: first.offset ?? behind?.offset })}>open its log</a>
       </div>
-      <pre class="lines" tabIndex={0} role="region" aria-label="Lines up to the first failure">
+      <pre class="lines" tabIndex={0} role="region" aria-label="Lines around the first failure">
         {(first.before ?? []).map((line) => (
           <div class="log-line quiet">
             <Text raw={line} />
@@ -85,6 +101,11 @@ function FirstFailure({ folded, attempt }: { folded: Folded; attempt: number | u
           <span aria-hidden="true">✗ </span>
           <Text raw={first.text} />
         </div>
+        {behind?.lines.map((line) => (
+          <div class="log-line" key={line.offset}>
+            <Text raw={line.text} />
+          </div>
+        ))}
       </pre>
     </section>
   );

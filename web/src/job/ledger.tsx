@@ -3,8 +3,7 @@ import { path } from "../api";
 import { commandOf } from "../clipboard";
 import { useDocument } from "../load";
 import { stateOf } from "../palette";
-import { Failure, Panel, Skeleton } from "../parts/basics";
-import { Text } from "../parts/text";
+import { Failure, Panel, Sentence, Skeleton } from "../parts/basics";
 import { route } from "../route";
 import { Swatch } from "../strip/legend";
 import { dark } from "../theme";
@@ -38,6 +37,7 @@ const RATIOS: [keyof Ledger["ettr"], string, string][] = [
 ];
 
 function Phases({ ledger }: { ledger: Ledger }) {
+  const hasGpus = ledger.phases.some((it) => it.gpuMillis);
   const known = RATIOS.filter(([key]) => ledger.ettr[key] !== undefined && ledger.ettr[key] !== null);
   return (
     <div>
@@ -58,9 +58,11 @@ function Phases({ ledger }: { ledger: Ledger }) {
             <th scope="col" class="number">
               share
             </th>
-            <th scope="col" class="number">
-              GPU-h
-            </th>
+            {hasGpus && (
+              <th scope="col" class="number">
+                GPU-h
+              </th>
+            )}
           </tr>
         </thead>
         <tbody>
@@ -73,7 +75,7 @@ function Phases({ ledger }: { ledger: Ledger }) {
                 {hours(it.millis)}
               </td>
               <td class="number">{percent(it.millis / ledger.wall)}</td>
-              <td class="number">{it.gpuMillis ? count(it.gpuMillis / 3.6e6) : ""}</td>
+              {hasGpus && <td class="number">{it.gpuMillis ? count(it.gpuMillis / 3.6e6) : ""}</td>}
             </tr>
           ))}
         </tbody>
@@ -95,8 +97,9 @@ function Phases({ ledger }: { ledger: Ledger }) {
 }
 
 function Losses({ ledger }: { ledger: Ledger }) {
+  const hasGpus = ledger.losses.some((it) => it.gpuHours);
   if (ledger.losses.length === 0) return <p class="quiet">No time was lost.</p>;
-  const title = ["", "The biggest loss", "The two biggest losses"][ledger.losses.length] ?? "Three biggest losses";
+  const title = ["", "The biggest loss", "The two biggest losses"][ledger.losses.length] ?? "The three biggest losses";
   return (
     <div>
       <h3>{title}</h3>
@@ -108,15 +111,15 @@ function Losses({ ledger }: { ledger: Ledger }) {
               {it.attempt !== undefined && <span class="quiet">mostly attempt {it.attempt}</span>}
               <span class="loss-numbers">
                 <span class="number">{hours(it.millis)}</span>
-                <span class="number">{it.gpuHours ? `${count(it.gpuHours)} GPU-h` : ""}</span>
+                {hasGpus && <span class="number">{it.gpuHours ? `${count(it.gpuHours)} GPU-h` : ""}</span>}
               </span>
             </div>
             <div>
-              <Text raw={it.why} />
+              <Sentence text={it.why} />
             </div>
             {it.wouldWin && (
               <div>
-                <span class="quiet">would win {it.wouldWin.points.toFixed(1)} points:</span> <Text raw={it.wouldWin.change} />
+                <span class="quiet">would win {it.wouldWin.points.toFixed(1)} points:</span> <Sentence text={it.wouldWin.change} />
               </div>
             )}
           </li>

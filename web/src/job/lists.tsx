@@ -3,11 +3,11 @@ import { useEffect, useState } from "preact/hooks";
 import { asProblem, get, path } from "../api";
 import { commandOf, copy } from "../clipboard";
 import { useDocument } from "../load";
-import { CopyCommand, Empty, Failure, Skeleton, Time } from "../parts/basics";
+import { CopyCommand, Empty, Failure, Sentence, Skeleton, Time } from "../parts/basics";
 import { Text } from "../parts/text";
 import { route } from "../route";
 import type { Checkpoints, Events, Problem, Spec } from "../types";
-import { bytes, count, duration, some } from "../words";
+import { bytes, count, duration, some, spaced } from "../words";
 import { yaml } from "../yaml";
 
 /** Checkpoints, the newest first. */
@@ -27,7 +27,7 @@ export function CheckpointsTab({ run }: { run: string }) {
       </div>
       {saves.problem && !data && <Failure problem={saves.problem} retry={saves.retry} />}
       {!data && !saves.problem && <Skeleton lines={5} show={saves.slow} />}
-      {data && rows.length === 0 && <Empty text="No complete checkpoint was seen. A job reports them with the annotation trainyard.dev/checkpoints." />}
+      {data && rows.length === 0 && <Empty text="No complete checkpoint was seen. Trainyard looks for them in the folder that the annotation `trainyard.dev/checkpoints` names." />}
       {rows.length > 0 && (
         <div class="scroll-x" tabIndex={0} role="region" aria-label="Checkpoints">
           <table class="plain" id="checkpoints">
@@ -76,6 +76,9 @@ export function CheckpointsTab({ run }: { run: string }) {
   );
 }
 
+/** Events that are failures. */
+const FAILURES = new Set(["failed", "failures", "podFailed"]);
+
 /** What happened, the newest first. */
 export function EventsTab({ run }: { run: string }) {
   const events = useDocument<Events>(path(["runs", run, "events"]), ["events"], run);
@@ -108,11 +111,11 @@ export function EventsTab({ run }: { run: string }) {
             <Time at={it.at} />
             <span class="quiet">{it.attempt === undefined ? "" : `attempt ${it.attempt}`}</span>
             <span>{it.rank === undefined ? "" : `rank ${it.rank}`}</span>
-            <span class={it.kind === "failed" || it.kind === "failures" ? "tone-failed" : ""}>
-              <Text raw={it.kind} />
+            <span class={FAILURES.has(it.kind) ? "tone-failed" : ""}>
+              <Text raw={spaced(it.kind)} />
             </span>
             <span>
-              <Text raw={it.sentence} />
+              <Sentence text={it.sentence} />
             </span>
           </li>
         ))}

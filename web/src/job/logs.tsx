@@ -1,5 +1,6 @@
 /** Logs: the first failure and folded groups of all ranks, or the lines of one pod. */
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { signal } from "@preact/signals";
 import { commandOf } from "../clipboard";
 import { CopyCommand } from "../parts/basics";
 import { route, setQuery } from "../route";
@@ -10,6 +11,9 @@ import { LogWindow } from "./log-window";
 
 /** Keys of the address that choose lines of one pod. */
 export const NO_LINES = { rank: undefined, pod: undefined, container: undefined, offset: undefined, line: undefined, find: undefined, view: undefined };
+
+/** Whether the search is to have the focus as soon as it is on the page. */
+export const wantsSearch = signal(false);
 
 /** The tab. */
 export function LogsTab({ run, row }: { run: string; row: Row | undefined }) {
@@ -65,7 +69,14 @@ function RankField({ row }: { row: Row | undefined }) {
 function Search() {
   const { query } = route.value;
   const [text, set] = useState(query.find ?? "");
+  const input = useRef<HTMLInputElement>(null);
+  const wanted = wantsSearch.value;
   useEffect(() => set(query.find ?? ""), [query.find]);
+  useEffect(() => {
+    if (!wanted) return;
+    wantsSearch.value = false;
+    input.current?.focus();
+  }, [wanted]);
   return (
     <form
       role="search"
@@ -74,7 +85,7 @@ function Search() {
         setQuery({ find: text || undefined, offset: undefined, line: undefined, view: "lines" }, true);
       }}
     >
-      <input type="search" data-filter aria-label="Search lines" placeholder="search this log" maxLength={200} value={text} onInput={(event) => set(event.currentTarget.value)} />{" "}
+      <input ref={input} type="search" data-filter aria-label="Search lines" placeholder="search this log" maxLength={200} value={text} onInput={(event) => set(event.currentTarget.value)} />{" "}
       <button type="submit">search</button>
     </form>
   );

@@ -21,7 +21,7 @@ export function MetricsTab({ run }: { run: string }) {
   return (
     <>
       <div class="bar">
-        <span class="quiet">{from ? "The window of the strip." : "The whole run."} The band is from the least to the greatest value of each piece of time.</span>
+        <span class="quiet">{from ? "The window of the strip." : "The whole run."} The band spans the least and the greatest value of each point.</span>
         <CopyCommand command={commandOf(route.value, "metrics")} what="metrics" />
       </div>
       {series.problem && !data && <Failure problem={series.problem} retry={series.retry} />}
@@ -40,6 +40,11 @@ export function MetricsTab({ run }: { run: string }) {
 function timeWords(times: number[]): string[] {
   const apart = (times[1] ?? 0) - (times[0] ?? 0);
   return times.map((time) => (apart >= 86_400_000 ? day(time) : clock(time, apart < 60_000 ? "second" : "minute")));
+}
+
+/** The name of a series: a unit that is in it stands beside the numbers already. */
+function nameOf(name: string): string {
+  return name === "stepSeconds" ? "step time" : spaced(name);
 }
 
 function Chart({ series }: { series: OneSeries }) {
@@ -65,7 +70,7 @@ function Chart({ series }: { series: OneSeries }) {
         legend: { show: false },
         cursor: { sync: { key: "metrics" }, points: { show: false }, drag: { x: false, y: false } },
         scales: { x: { time: true } },
-        axes: [{ ...axis, values: (_, times) => timeWords(times) }, { ...axis, size: 56, values: (_, values) => values.map((value) => (value === null ? "" : figure(value))) }],
+        axes: [{ ...axis, size: 30, values: (_, times) => timeWords(times) }, { ...axis, size: 56, values: (_, values) => values.map((value) => (value === null ? "" : figure(value))) }],
         series: [
           {},
           { stroke: edge, width: 1, points: { show: false } },
@@ -93,16 +98,16 @@ function Chart({ series }: { series: OneSeries }) {
     <figure class="chart">
       <figcaption>
         <strong>
-          <Text raw={spaced(series.name)} />
+          <Text raw={nameOf(series.name)} />
         </strong>{" "}
         <span class="number" title={lastAt === undefined ? undefined : utc(lastAt)}>
           {words}
         </span>
         {notFinite > 0 && <span class="tone-failed"> {count(notFinite)} NaN or infinite</span>}
       </figcaption>
-      <div ref={field} role="img" aria-label={`${spaced(series.name)}: ${words}`} />
+      <div ref={field} role="img" aria-label={`${nameOf(series.name)}: ${words}`} />
       <p class="quiet small">
-        {series.bucketMillis > 0 ? `pieces of ${duration(series.bucketMillis)}` : "each point"}
+        {series.bucketMillis > 0 ? `each point covers ${duration(series.bucketMillis)}` : "each point is one report"}
         {(series.tooLate ?? 0) > 0 && `; ${count(series.tooLate ?? 0)} points came too late for some levels`}
       </p>
     </figure>

@@ -1,4 +1,5 @@
 /** Warnings about the stored spec, and notes about the data. */
+import { Sentence } from "../parts/basics";
 import { Text } from "../parts/text";
 import type { Job } from "../types";
 import { some } from "../words";
@@ -15,7 +16,7 @@ export function Notes({ job }: { job: Job }) {
       <ul class="spaced">
         {warnings.map((it) => (
           <li>
-            <strong>{it.severity}</strong> <code>{it.code}</code> <Text raw={it.message} />{" "}
+            <strong>{it.severity}</strong> <code>{it.code}</code> <Sentence text={it.message} />{" "}
             {it.path && (
               <span class="quiet">
                 <Text raw={it.path} />
@@ -23,14 +24,14 @@ export function Notes({ job }: { job: Job }) {
             )}
             {it.hint && (
               <div class="quiet">
-                <Text raw={it.hint} />
+                <Sentence text={it.hint} />
               </div>
             )}
           </li>
         ))}
         {notes.map((it) => (
           <li>
-            <Text raw={it} />
+            <Sentence text={it} />
           </li>
         ))}
       </ul>

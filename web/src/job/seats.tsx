@@ -6,6 +6,7 @@ import { CopyCommand, Empty, Failure, Skeleton, Time } from "../parts/basics";
 import { Text } from "../parts/text";
 import { commandOf } from "../clipboard";
 import { route } from "../route";
+import { Swatch } from "../strip/legend";
 import { rankWords } from "../strip/model";
 import { dark } from "../theme";
 import type { Row, Seats } from "../types";
@@ -24,6 +25,9 @@ const TONES: Record<string, string> = {
   lost: "lost",
   gone: "suspended",
 };
+const toneOf = (state: string | null | undefined) => TONES[state ?? ""] ?? "notObserved";
+/** The word for a state; the others are words already. */
+const wordOf = (state: string | null | undefined) => (state == null ? "state unknown" : state === "gone" ? "terminated" : state);
 const SIGNS: Record<string, string> = { failed: "╳", lost: "?", succeeded: "=", waiting: "…" };
 
 type SeatNode = Seats["nodes"][number];
@@ -48,12 +52,13 @@ export function SeatsTab({ run, row }: { run: string; row: Row | undefined }) {
             {some(data.nodes.length, "node")}, {some(data.nodes.reduce((sum, it) => sum + it.pods.length, 0), "pod")}
             {data.nodesLeftOut > 0 && `; ${some(data.nodesLeftOut, "node")} without room`}
           </p>
+          <States nodes={data.nodes} />
           <div class="seats" role="list" aria-label="Nodes and their pods">
             <More items={data.nodes} step={160} what="nodes" render={(node) => <NodeSeats node={node} key={node.node} />} />
           </div>
           {data.swaps.length > 0 && (
             <>
-              <h3>Pods that changed their node</h3>
+              <h3 class="next-part">Pods that changed their node</h3>
               <ul class="spaced">
                 {data.swaps.slice(-50).reverse().map((swap) => (
                   <li>
@@ -66,6 +71,21 @@ export function SeatsTab({ run, row }: { run: string; row: Row | undefined }) {
         </>
       )}
     </>
+  );
+}
+
+/** What the squares mean, and how many there are of each. */
+function States({ nodes }: { nodes: SeatNode[] }) {
+  const counts = new Map<string | undefined, number>();
+  for (const node of nodes) for (const pod of node.pods) counts.set(pod.state ?? undefined, (counts.get(pod.state ?? undefined) ?? 0) + 1);
+  return (
+    <ul class="legend">
+      {[...counts].map(([state, times]) => (
+        <li>
+          <Swatch state={toneOf(state)} /> {count(times)} {wordOf(state)}
+        </li>
+      ))}
+    </ul>
   );
 }
 
@@ -88,7 +108,7 @@ function NodeSeats({ node }: { node: SeatNode }) {
         <div class="small">
           {bad.slice(0, 4).map((pod) => (
             <span class="tone-failed">
-              {pod.state} {pod.firstRank === undefined ? <Text raw={pod.slot} /> : `rank ${pod.firstRank}`}{" "}
+              {wordOf(pod.state)}: {pod.firstRank === undefined ? <Text raw={pod.slot} /> : `rank ${pod.firstRank}`}{" "}
             </span>
           ))}
           {node.why && <Text raw={node.why} />}
@@ -100,9 +120,9 @@ function NodeSeats({ node }: { node: SeatNode }) {
 
 /** A pod: one square for each rank, and its ranks in words for readers who see no colour. */
 function Square({ pod }: { pod: SeatNode["pods"][number] }) {
-  const look = stateOf(TONES[pod.state ?? ""] ?? "notObserved");
+  const look = stateOf(toneOf(pod.state));
   const ranks = pod.firstRank === undefined ? pod.slot : rankWords(pod.firstRank, pod.firstRank + Math.max(1, pod.ranks) - 1);
-  const words = `${pod.firstRank === undefined ? "" : "rank "}${ranks}: ${pod.state ?? "state unknown"}`;
+  const words = `${pod.firstRank === undefined ? "" : "rank "}${ranks}: ${wordOf(pod.state)}`;
   return (
     <span class="pod" title={words} role="img" aria-label={words} style={{ "--swatch": `#${dark.value ? look.dark : look.light}` }}>
       {Array.from({ length: Math.min(16, Math.max(1, pod.ranks)) }, () => (

@@ -2,10 +2,10 @@
 import { path } from "../api";
 import { commandOf } from "../clipboard";
 import { useDocument } from "../load";
-import { CopyCommand, Failure, Time } from "../parts/basics";
+import { CopyCommand, Failure, Sentence, Time } from "../parts/basics";
 import { Text } from "../parts/text";
 import { format, route, setQuery } from "../route";
-import type { Job, Verdict, Verdicts } from "../types";
+import type { Job, Row, Verdict, Verdicts } from "../types";
 import { spaced } from "../words";
 import { showTabs } from "./tabs";
 
@@ -19,7 +19,7 @@ function about(verdict: Verdict): string {
 }
 
 /** The verdict of the attempt that the address names, else the newest. Nothing where there is none; then the explanation of the job, if it waits. */
-export function VerdictCard({ run, job }: { run: string; job: Job | undefined }) {
+export function VerdictCard({ run, job, row }: { run: string; job: Job | undefined; row: Row | undefined }) {
   const verdicts = useDocument<Verdicts>(path(["runs", run, "verdicts"]), ["verdicts"], run);
   const attempt = route.value.query.att;
   const all = verdicts.data?.verdicts ?? [];
@@ -27,13 +27,11 @@ export function VerdictCard({ run, job }: { run: string; job: Job | undefined })
   if (verdicts.problem && !verdicts.data) return <Failure problem={verdicts.problem} retry={verdicts.retry} />;
   if (!verdict) return <Explanation job={job} />;
   return (
-    <section class="panel verdict" aria-labelledby="verdict-title" id="verdict" data-command={commandOf(route.value, "verdict")}>
+    <section class={`panel verdict ${toneOf(verdict, row)}`} aria-labelledby="verdict-title" id="verdict" data-command={commandOf(route.value, "verdict")}>
       <div class="panel-head">
         <h2 id="verdict-title">Verdict of attempt {verdict.attempt}</h2>
-        <span>
-          {spaced(verdict.confidence)} confidence · {spaced(verdict.account)} account · retry {spaced(verdict.retry)}
-        </span>
         {verdict.at !== undefined && <Time at={verdict.at} />}
+        {row?.state === "succeeded" && <span class="tone-done">✓ attempt {row.attempt} succeeded</span>}
         {all.length > 1 && (
           <label>
             attempt{" "}
@@ -50,7 +48,7 @@ export function VerdictCard({ run, job }: { run: string; job: Job | undefined })
         <code>
           <Text raw={verdict.label} />
         </code>{" "}
-        <Text raw={verdict.sentence} />
+        <Sentence text={verdict.sentence} />
         {about(verdict) && (
           <span class="quiet">
             {" "}
@@ -58,38 +56,70 @@ export function VerdictCard({ run, job }: { run: string; job: Job | undefined })
           </span>
         )}
       </p>
+      {verdict.next && (
+        <p>
+          <strong>Next:</strong> <Sentence text={verdict.next} />
+        </p>
+      )}
       {verdict.evidence && verdict.evidence.length > 0 && (
         <ul class="evidence">
-          {verdict.evidence.map((line) => (
+          {sameText(verdict.evidence).map((lines) => (
             <li>
               <code class="log-text">
-                <Text raw={line.text} />
+                <Text raw={lines[0].text} />
               </code>
-              <EvidenceLink verdict={verdict} line={line} />
+              <span class="places">
+                {lines.map((line) => (
+                  <EvidenceLink verdict={verdict} line={line} />
+                ))}
+              </span>
             </li>
           ))}
         </ul>
       )}
-      <dl class="facts">
-        {verdict.next && (
-          <div>
-            <dt>next</dt>
-            <dd>
-              <Text raw={verdict.next} />
-            </dd>
-          </div>
-        )}
+      <dl class="facts small">
+        <div>
+          <dt>confidence</dt>
+          <dd>{spaced(verdict.confidence)}</dd>
+        </div>
+        <div>
+          <dt>account</dt>
+          <dd>{spaced(verdict.account)}</dd>
+        </div>
+        <div>
+          <dt>retry</dt>
+          <dd>{spaced(verdict.retry)}</dd>
+        </div>
         {verdict.refutedBy && (
           <div>
             <dt>refuted by</dt>
             <dd>
-              <Text raw={verdict.refutedBy} />
+              <Sentence text={verdict.refutedBy} />
             </dd>
           </div>
         )}
       </dl>
     </section>
   );
+}
+
+type Evidence = NonNullable<Verdict["evidence"]>[number];
+
+/** Lines of the same text together, in the order in which they came: several ranks often wrote the same. */
+export function sameText(lines: Evidence[]): [Evidence, ...Evidence[]][] {
+  const found = new Map<string, [Evidence, ...Evidence[]]>();
+  for (const line of lines) {
+    const known = found.get(line.text);
+    if (known) known.push(line);
+    else found.set(line.text, [line]);
+  }
+  return [...found.values()];
+}
+
+/** What the reader is to look at first: red while it is why the job failed, quiet once a later attempt succeeded. */
+function toneOf(verdict: Verdict, row: Row | undefined): string {
+  if (row?.state === "succeeded") return "verdict-past";
+  return row?.state === "failed" && verdict.attempt === row.attempt ? "verdict-failed" : "verdict-open";
 }
 
 /** To the line in the log. A line without a number is known without a log. */
@@ -115,7 +145,7 @@ function Explanation({ job }: { job: Job | undefined }) {
   const explain = job?.explain;
   if (!explain?.sentence || explain.standing === "runs" || explain.standing === "succeeded") return null;
   return (
-    <section class="panel verdict" aria-labelledby="verdict-title" id="verdict">
+    <section class="panel verdict verdict-open" aria-labelledby="verdict-title" id="verdict">
       <div class="panel-head">
         <h2 id="verdict-title">Why it {explain.standing === "waits" ? "waits" : "ended"}</h2>
         <CopyCommand command={commandOf(route.value, "verdict")} what="explanation" />
@@ -126,7 +156,7 @@ function Explanation({ job }: { job: Job | undefined }) {
             <Text raw={explain.cause} />
           </code>
         )}{" "}
-        <Text raw={explain.sentence} />
+        <Sentence text={explain.sentence} />
       </p>
       {explain.evidence && (
         <ul class="evidence">
@@ -139,7 +169,7 @@ function Explanation({ job }: { job: Job | undefined }) {
       )}
       {explain.next && (
         <p>
-          next: <Text raw={explain.next} />
+          <strong>Next:</strong> <Sentence text={explain.next} />
         </p>
       )}
     </section>

@@ -6,6 +6,7 @@ import { useDocument } from "../load";
 import { Command, Failure, Sentence, Skeleton } from "../parts/basics";
 import { Text } from "../parts/text";
 import { watch } from "../stream";
+import { capital } from "../words";
 
 /** The command in a text, where it has one in backticks. */
 function commandIn(text: string): string | undefined {
@@ -30,9 +31,9 @@ export function ElsewherePage({ what }: { what: "nodes" | "queue" }) {
       {problem?.code === "notHere" && command && (
         <div class="empty" id="not-here">
           <p>
-            <Sentence text={problem.message} />
+            <Sentence text={`${capital(problem.message)}. This command shows a cluster:`} />
           </p>
-          {problem.hint && (
+          {problem.hint && !problem.hint.includes(command) && (
             <p>
               <Sentence text={problem.hint} />
             </p>

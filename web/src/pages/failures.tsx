@@ -4,7 +4,7 @@ import { firstView } from "../about";
 import { path } from "../api";
 import { commandOf } from "../clipboard";
 import { useDocument } from "../load";
-import { CopyCommand, Empty, Failure, Skeleton, Time } from "../parts/basics";
+import { CopyCommand, Empty, Failure, Sentence, Skeleton, Time } from "../parts/basics";
 import { Text } from "../parts/text";
 import { jobLink, route, setQuery } from "../route";
 import { watch } from "../stream";
@@ -23,6 +23,9 @@ export function FailuresPage() {
     if (failures.data || failures.problem) firstView();
   }, [failures.data, failures.problem]);
   const { data } = failures;
+  // A column that no row fills is noise.
+  const hasNodes = data?.rows.some((row) => row.nodes.length > 0);
+  const hasHours = data?.rows.some((row) => row.gpuHours !== undefined);
   return (
     <>
       <div class="page-head">
@@ -50,23 +53,35 @@ export function FailuresPage() {
                 <th scope="col" class="number">
                   times
                 </th>
-                <th scope="col" class="number">
+                <th scope="col" class="number roomy">
                   jobs
                 </th>
-                <th scope="col">nodes</th>
-                <th scope="col">first</th>
-                <th scope="col">last</th>
-                <th scope="col" class="number">
-                  GPU-h lost
+                {hasNodes && (
+                  <th scope="col" class="wide">
+                    nodes
+                  </th>
+                )}
+                <th scope="col" class="roomy">
+                  first
                 </th>
-                <th scope="col">account</th>
+                <th scope="col">last</th>
+                {hasHours && (
+                  <th scope="col" class="number wide">
+                    GPU-h lost
+                  </th>
+                )}
+                <th scope="col" class="wide">
+                  account
+                </th>
               </tr>
             </thead>
             {data.rows.map((row) => (
               <tbody key={row.fingerprint}>
                 <tr>
                   <th scope="row">
-                    <Text raw={row.label} />
+                    <strong>
+                      <Text raw={row.label} />
+                    </strong>
                     {row.place && (
                       <span class="quiet">
                         {" "}
@@ -75,18 +90,20 @@ export function FailuresPage() {
                     )}
                   </th>
                   <td class="number">{count(row.times)}</td>
-                  <td class="number">{count(row.jobs)}</td>
-                  <td>
-                    <Nodes nodes={row.nodes} />
-                  </td>
-                  <td>
+                  <td class="number roomy">{count(row.jobs)}</td>
+                  {hasNodes && (
+                    <td class="wide">
+                      <Nodes nodes={row.nodes} />
+                    </td>
+                  )}
+                  <td class="roomy">
                     <Time at={row.firstAt} />
                   </td>
                   <td>
                     <Time at={row.lastAt} />
                   </td>
-                  <td class="number">{row.gpuHours === undefined ? "" : count(row.gpuHours)}</td>
-                  <td>{row.account ?? ""}</td>
+                  {hasHours && <td class="number wide">{row.gpuHours === undefined ? "" : count(row.gpuHours)}</td>}
+                  <td class="wide">{row.account ?? ""}</td>
                 </tr>
                 {row.newest && (
                   <tr class="line">
@@ -95,7 +112,7 @@ export function FailuresPage() {
                       <a href={jobLink(row.newest.namespace, row.newest.job, { run: row.newest.run, att: row.newest.attempt, tab: "logs" })}>
                         <Text raw={row.newest.job} />, attempt {row.newest.attempt}
                       </a>{" "}
-                      <Text raw={row.newest.sentence} />
+                      <Sentence text={row.newest.sentence} />
                     </td>
                   </tr>
                 )}

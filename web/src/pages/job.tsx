@@ -8,7 +8,7 @@ import { Notes } from "../job/notes";
 import { Tabs } from "../job/tabs";
 import { addKeys } from "../keys";
 import { useDocument } from "../load";
-import { CopyCommand, Failure, Skeleton, StateWord, Time } from "../parts/basics";
+import { CopyCommand, Failure, Sentence, Skeleton, StateWord, Time } from "../parts/basics";
 import { Text } from "../parts/text";
 import { commandOf } from "../clipboard";
 import { route, setQuery } from "../route";
@@ -75,7 +75,7 @@ export function JobPage({ namespace, name }: { namespace: string; name: string }
       {!data && <Skeleton lines={3} show={job.slow} />}
       {run && (
         <>
-          <VerdictCard run={run} job={data} />
+          <VerdictCard run={run} job={data} row={row} />
           <StripView run={run} key={run} onReady={() => setReady(true)} />
           <LedgerPanel run={run} />
           {data && <Notes job={data} />}
@@ -118,11 +118,8 @@ function Header({ namespace, name, job, row }: { namespace: string; name: string
       </div>
       {row && (
         <dl class="facts">
-          <Fact term="attempt">
-            {row.attempt ?? "unknown"}
-            {row.attemptsMax != null && ` of ${row.attemptsMax}`}
-            {spent && <span class="quiet"> ({spent})</span>}
-          </Fact>
+          <Fact term="attempt">{row.attempt ?? "unknown"}</Fact>
+          {spent && <Fact term="failure budget used">{spent}</Fact>}
           {row.ranks != null && (
             <Fact term="ranks">
               {count(row.ranks)}
@@ -142,17 +139,18 @@ function Header({ namespace, name, job, row }: { namespace: string; name: string
           )}
           <Eta job={job} row={row} />
           {row.trainedRatio != null && <Fact term="trained">{percent(row.trainedRatio)}</Fact>}
-          <Fact term={ended === undefined ? "runs since" : "ran"}>
-            {ended === undefined || began === undefined ? <Time at={row.startedAt} /> : longDuration(ended - began)}
+          <Fact term="started">
+            <Time at={row.startedAt} />
           </Fact>
+          {began !== undefined && <Fact term={ended === undefined ? "running for" : "ran"}>{longDuration((ended ?? Date.now()) - began)}</Fact>}
           <Fact term="kind">
             <Text raw={row.kind} />
           </Fact>
         </dl>
       )}
       {row?.line && row.lineKind !== "verdict" && (
-        <p class={row.lineKind === "stalled" || row.lineKind === "failure" ? "tone-stalled" : ""}>
-          <Text raw={row.line} />
+        <p class={row.lineKind === "stalled" || row.lineKind === "failure" ? "lead tone-stalled" : "lead"}>
+          <Sentence text={row.line} />
         </p>
       )}
     </div>

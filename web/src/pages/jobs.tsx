@@ -6,14 +6,14 @@ import { commandOf } from "../clipboard";
 import { addKeys } from "../keys";
 import { useDocument } from "../load";
 import { JOB_STATES } from "../palette";
-import { CopyCommand, Empty, Failure, Skeleton, StateWord } from "../parts/basics";
+import { CopyCommand, Empty, Failure, Sentence, Skeleton, StateWord } from "../parts/basics";
 import { useNow } from "../parts/live";
 import { Spark } from "../parts/spark";
 import { Text } from "../parts/text";
 import { go, jobLink, route, setQuery } from "../route";
 import { watch } from "../stream";
 import type { Jobs, Row } from "../types";
-import { count, duration, millisOf, percent, some, spaced, utc } from "../words";
+import { ago, count, duration, millisOf, percent, some, spaced, utc } from "../words";
 
 const COLUMNS: [string, string, string][] = [
   ["state", "state", ""],
@@ -26,8 +26,9 @@ const COLUMNS: [string, string, string][] = [
   ["step", "step", "number wide"],
   ["", "goal", "wide"],
   ["", "last 24 h", "wide"],
-  ["trainedRatio", "trained", "number"],
-  ["startedAt", "age", "number"],
+  ["trainedRatio", "trained", "number roomy"],
+  ["", "ran", "number roomy"],
+  ["startedAt", "started", "number"],
 ];
 /** Columns by which the server sorts. */
 const SORTS = new Set(["job", "namespace", "kind", "state", "ranks", "attempt", "step", "trainedRatio", "startedAt"]);
@@ -217,23 +218,21 @@ function JobRow({ row, now }: { row: Row; now: number }) {
         </td>
         <td class="number roomy">{row.ranks == null ? "" : count(row.ranks)}</td>
         <td class="number roomy">{row.attempt ?? ""}</td>
-        <td class="wider quiet">
-          {spent}
-          {row.attemptsMax != null && ` of ${row.attemptsMax}`}
-        </td>
+        <td class="wider quiet budget">{spent}</td>
         <td class="number wide">{row.step == null ? "" : count(row.step)}</td>
         <td class="wide quiet">{row.steps != null && `of ${count(row.steps)}`}</td>
         <td class="wide">{row.day && <Spark cells={row.day} />}</td>
-        <td class="number">{row.trainedRatio == null ? "" : percent(row.trainedRatio)}</td>
+        <td class="number roomy">{row.trainedRatio == null ? "" : percent(row.trainedRatio)}</td>
+        <td class="number roomy">{began === undefined ? "" : duration(until - began)}</td>
         <td class="number" title={began === undefined ? undefined : utc(began)}>
-          {began === undefined ? "" : duration(until - began)}
+          {began === undefined ? "" : ago(began, now)}
         </td>
       </tr>
       {row.line && (
-        <tr class="line">
-          <td />
+        <tr class={`line line-${row.state}`}>
+          <td class="indent" />
           <td colSpan={COLUMNS.length - 1}>
-            <Text raw={row.line} />
+            <Sentence text={row.line} />
           </td>
         </tr>
       )}

@@ -4,7 +4,7 @@ import { useState } from "preact/hooks";
 import { copy } from "../clipboard";
 import { JOB_STATES } from "../palette";
 import type { Problem } from "../types";
-import { millisOf, moment, utc } from "../words";
+import { capital, millisOf, moment, utc } from "../words";
 import { Text } from "./text";
 
 /** A part of a page with a heading and the command that prints the same. */
@@ -51,12 +51,12 @@ export function Failure({ problem, retry }: { problem: Problem; retry?: (() => v
     <div class="failure" role="alert">
       <p>
         <strong>
-          <Sentence text={problem.message} />
+          <Sentence text={capital(problem.message)} />
         </strong>
       </p>
       {problem.hint && (
         <p>
-          <Sentence text={problem.hint} />
+          <Sentence text={capital(problem.hint)} />
         </p>
       )}
       {retry && (
@@ -72,7 +72,9 @@ export function Failure({ problem, retry }: { problem: Problem; retry?: (() => v
 export function Empty({ text, command }: { text: string; command?: string | undefined }) {
   return (
     <div class="empty">
-      <p>{text}</p>
+      <p>
+        <Sentence text={text} />
+      </p>
       {command && <Command text={command} />}
     </div>
   );

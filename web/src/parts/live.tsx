@@ -1,5 +1,6 @@
 /** How old the data is. */
 import { useEffect, useState } from "preact/hooks";
+import { refused } from "../auth";
 import { live, reconnect } from "../stream";
 import { clock, duration } from "../words";
 
@@ -16,6 +17,8 @@ export function useNow(every: number): number {
 /** One word in the header. */
 export function LiveWord() {
   const { state } = live.value;
+  // Without a token nothing is loading.
+  if (refused.value) return null;
   const words = { off: "loading", connecting: "connecting", live: "live", down: "not live", polling: "polling" };
   return (
     <span class={`live live-${state}`} id="live">

@@ -14,6 +14,7 @@ export function SignIn() {
         paste the token here. A new start of the program makes a new token.
       </p>
       <form
+        class="bar"
         onSubmit={(event) => {
           event.preventDefault();
           const token = value.trim().replace(/^.*#token=/, "");
@@ -24,7 +25,7 @@ export function SignIn() {
         <label>
           Token{" "}
           <input type="password" autocomplete="off" value={value} aria-describedby={wrong ? "token-wrong" : undefined} onInput={(event) => set(event.currentTarget.value)} />
-        </label>{" "}
+        </label>
         <button type="submit">use this token</button>
       </form>
       {wrong && (

@@ -103,7 +103,7 @@ function axis(context: CanvasRenderingContext2D, frame: Frame): void {
     const x = Math.round(xOf(frame, tick.t));
     if (x < frame.left) continue;
     context.fillRect(x, AXIS - 5, 1, 5);
-    if (x + 30 < frame.width) context.fillText(tick.text, x + 4, AXIS / 2);
+    if (x + 4 + context.measureText(tick.text).width <= frame.width) context.fillText(tick.text, x + 4, AXIS / 2);
   }
 }
 

@@ -145,7 +145,7 @@ test("cut_stream_shows_its_age_and_resumes", async (t) => {
   it.cut(true);
   await page.waitForSelector("#stale");
   assert.match(await page.textContent("#stale"), /As of \d\d:\d\d:\d\d: the live stream is down\.\s*The data is \d+ s old/);
-  await page.waitForSelector("#live.live-polling", { timeout: 15_000 });
+  await page.waitForSelector("#live.live-polling", { timeout: 60_000 });
   it.cut(false);
   await page.click("text=reconnect now");
   await page.waitForSelector("#live.live-live");
@@ -189,7 +189,10 @@ test("page_works_below_a_prefix", async (t) => {
 test("first_failure_is_on_top_and_groups_unfold", async () => {
   await visit({ hash: `${SMOKE}?tab=logs` }, async (page) => {
     await page.waitForSelector("#first-failure");
-    assert.match(await page.textContent("#first-failure"), /First failure: rank 24[\s\S]*KeyError: 'rate'/);
+    // The exception is behind the line that is known as the first.
+    await page.waitForSelector("#first-failure >> text=KeyError: 'rate'");
+    assert.match(await page.textContent("#first-failure"), /First failure: rank 24[\s\S]*step 4000[\s\S]*Traceback[\s\S]*KeyError: 'rate'/);
+    assert.match(await page.getAttribute("#first-failure a", "href"), /offset=\d+&rank=24/);
     const row = page.locator(".group-head", { hasText: "Traceback" });
     assert.match(await row.textContent(), /× 128\s*ranks 0-127/);
     await row.click();
@@ -228,12 +231,12 @@ test("long_log_is_loaded_as_it_is_scrolled", async () => {
   await visit({ hash: `${JOB}?tab=logs&view=lines&rank=0` }, async (page) => {
     await page.waitForSelector("#log-list .log-line");
     assert.ok((await page.locator("#log-list .log-line").count()) < 80);
-    for (let turn = 0; turn < 12; turn += 1) {
-      await page.evaluate(() => (document.getElementById("log-list").scrollTop = 0));
-      if (await page.evaluate(() => document.getElementById("log-list").textContent.includes("starting attempt"))) break;
-      await page.waitForTimeout(100);
-    }
-    await page.waitForFunction(() => document.getElementById("log-list").textContent.includes("starting attempt"));
+    // To the top again and again: each time, the lines before are loaded and the list grows above.
+    await page.waitForFunction(() => {
+      const list = document.getElementById("log-list");
+      list.scrollTop = 0;
+      return list.textContent.includes("starting attempt");
+    });
   });
 });
 
@@ -245,6 +248,36 @@ test("zoom_shows_exact_spans", async () => {
     assert.match(await hash(page), /from=\d+&to=\d+/);
     await page.reload();
     await page.waitForSelector("text=Exact spans.");
+  });
+});
+
+test("search_key_opens_the_logs", async () => {
+  await visit({ hash: `${SMOKE}?tab=spec` }, async (page) => {
+    await page.waitForSelector(".raw");
+    await page.keyboard.press("/");
+    await page.waitForFunction(() => document.activeElement?.getAttribute("aria-label") === "Search lines");
+    await page.keyboard.type("KeyError");
+    await page.keyboard.press("Enter");
+    await page.waitForSelector("#hits");
+    assert.match(await hash(page), /find=KeyError.*tab=logs/);
+  });
+});
+
+test("one_failed_rank_is_seen_at_every_zoom", async () => {
+  await visit({ hash: JOB }, async (page) => {
+    await stripReady(page);
+    await page.focus("#strip-field");
+    await page.keyboard.press("n");
+    await page.waitForFunction(() => /^failure in attempt/.test(document.getElementById("announcement").textContent));
+    for (const window of ["7 d", "24 h", "1 h", "1 min"]) {
+      await page.click(`#strip >> text="${window}"`);
+      await page.waitForFunction(() => {
+        const canvas = document.querySelector("#strip-field canvas");
+        const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+        for (let at = 0; at < data.length; at += 4) if (data[at] === 0xb0 && data[at + 1] === 0 && data[at + 2] === 0x20) return true;
+        return false;
+      });
+    }
   });
 });
 

@@ -1,12 +1,13 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { before, begin, behind, items, LINES_MAX } from "../../src/job/log-lines";
+import { sameText } from "../../src/job/verdict";
 import { columnsOf, extent } from "../../src/job/series";
 import { nameOf } from "../../src/keys";
 import { usePalette, palette, STATES } from "../../src/palette";
 import { ranksIn } from "../../src/ranks";
 import type { LogLine, Logs } from "../../src/types";
-import { bytes, duration, figure, hours, longDuration, millisOf, percent, some, spaced, span } from "../../src/words";
+import { ago, bytes, duration, figure, hours, longDuration, millisOf, percent, some, spaced, span } from "../../src/words";
 import { yaml } from "../../src/yaml";
 
 test("durations_are_those_of_the_status", () => {
@@ -15,6 +16,19 @@ test("durations_are_those_of_the_status", () => {
   assert.equal(longDuration(511_200_000), "5 d 22 h");
   assert.equal(longDuration(9_000_000), "2 h 30 min");
   assert.equal(hours(480_960_000), "133.6 h");
+});
+
+test("evidence_of_the_same_text_is_one_row", () => {
+  const line = (text: string, rank: number) => ({ file: `worker-${rank}.log`, line: 4, text, rank });
+  const found = sameText([line("KeyError", 5), line("other", 2), line("KeyError", 1)]);
+  assert.deepEqual(found.map((lines) => lines.map((it) => it.rank)), [[5, 1], [2]]);
+});
+
+test("past_is_never_negative", () => {
+  assert.equal(ago(0, 9_999), "now");
+  assert.equal(ago(60_000, 0), "now");
+  assert.equal(ago(0, 45_000), "45 s ago");
+  assert.equal(ago(0, 7_200_000), "2 h ago");
 });
 
 test("numbers_have_units_and_few_digits", () => {
