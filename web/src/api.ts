@@ -1,4 +1,5 @@
 /** Questions to the server: with the token, with `ETag`s, and with errors as values that have a cause and a next step. */
+import { signal } from "@preact/signals";
 import { refused, token } from "./auth";
 import type { Problem } from "./types";
 
@@ -11,6 +12,9 @@ export class ApiError extends Error {
     super(problem.message);
   }
 }
+
+/** Whether the server answered the last question, with whatever. */
+export const reachable = signal(true);
 
 interface Kept {
   tag: string;
@@ -46,6 +50,11 @@ function unreachable(): ApiError {
   });
 }
 
+/** Whether there was no answer at all: the banner says so, and data that is there stays alone on its page. */
+export function isSilence(problem: Problem): boolean {
+  return problem.code === "unreachable";
+}
+
 /** The problem of an answer that is not 200. */
 async function problemOf(answer: Response): Promise<Problem> {
   try {
@@ -71,8 +80,10 @@ export async function get<T>(url: string, signal?: AbortSignal): Promise<T> {
     });
   } catch (error) {
     if (signal?.aborted) throw error;
+    reachable.value = false;
     throw unreachable();
   }
+  reachable.value = true;
   if (answer.status === 304 && before) return before.document as T;
   if (!answer.ok) {
     if (answer.status === 401) refused.value = true;

@@ -4,6 +4,7 @@ import { path } from "../api";
 import { useDocument } from "../load";
 import { Empty, Failure, More, Skeleton } from "../parts/basics";
 import { Text } from "../parts/text";
+import { rowsOf } from "./groups";
 import { format, route } from "../route";
 import { ranksIn } from "../ranks";
 import type { Folded, LogGroup, LogLine, Logs } from "../types";
@@ -26,8 +27,9 @@ export function FoldedLogs({ run, attempt }: { run: string; attempt: number | un
   if (!data) {
     return folded.problem ? <Failure problem={folded.problem} retry={folded.retry} /> : <Skeleton lines={8} show={folded.slow} />;
   }
-  const worse = data.groups.filter((it) => it.severity !== "info");
-  const groups = bad ? worse : data.groups;
+  const rows = rowsOf(data.groups);
+  const worse = rows.filter((it) => it.severity !== "info");
+  const groups = bad ? worse : rows;
   return (
     <>
       {data.firstFailure && <FirstFailure run={run} folded={data} attempt={attempt ?? data.attempt} key={data.firstFailure.text} />}
@@ -37,7 +39,7 @@ export function FoldedLogs({ run, attempt }: { run: string; attempt: number | un
           <div class="bar quiet">
             <div class="group" role="group" aria-label="Groups">
               <button type="button" aria-pressed={!bad} onClick={() => setBad(false)}>
-                {count(data.groups.length)} groups
+                {some(rows.length, "group")}
               </button>
               <button type="button" aria-pressed={bad} onClick={() => setBad(true)}>
                 {count(worse.length)} with errors or warnings

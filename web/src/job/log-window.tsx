@@ -177,7 +177,7 @@ function WindowHead({ meta, window, find, following, live, follow }: { meta: Log
       )}
       {meta && (
         <span class="number">
-          {count(window.lines.length)} lines at hand, log is {bytes(meta.size)}
+          {count(window.lines.length)} lines loaded, log is {bytes(meta.size)}
         </span>
       )}
       {find && hits !== undefined && (

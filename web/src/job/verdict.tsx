@@ -6,7 +6,7 @@ import { CopyCommand, Failure, Sentence, Time } from "../parts/basics";
 import { Text } from "../parts/text";
 import { format, route, setQuery } from "../route";
 import type { Job, Row, Verdict, Verdicts } from "../types";
-import { spaced } from "../words";
+import { capital, spaced } from "../words";
 import { showTabs } from "./tabs";
 
 /** `rank 517 on gpu-064`. */
@@ -25,7 +25,17 @@ export function VerdictCard({ run, job, row }: { run: string; job: Job | undefin
   const all = verdicts.data?.verdicts ?? [];
   const verdict = (attempt && all.find((it) => String(it.attempt) === attempt)) || all[0];
   if (verdicts.problem && !verdicts.data) return <Failure problem={verdicts.problem} retry={verdicts.retry} />;
-  if (!verdict) return <Explanation job={job} />;
+  if (!verdict) return <Explanation job={job} row={row} />;
+  return (
+    <>
+      {/* A verdict is about the past: why no step comes now stands above it. */}
+      {row?.state === "stalled" && <Explanation job={job} row={row} />}
+      <Conclusion verdict={verdict} all={all} row={row} />
+    </>
+  );
+}
+
+function Conclusion({ verdict, all, row }: { verdict: Verdict; all: Verdict[]; row: Row | undefined }) {
   return (
     <section class={`panel verdict ${toneOf(verdict, row)}`} aria-labelledby="verdict-title" id="verdict" data-command={commandOf(route.value, "verdict")}>
       <div class="panel-head">
@@ -141,36 +151,39 @@ function EvidenceLink({ verdict, line }: { verdict: Verdict; line: { file: strin
 }
 
 /** Why a job without a verdict does not run. */
-function Explanation({ job }: { job: Job | undefined }) {
+function Explanation({ job, row }: { job: Job | undefined; row: Row | undefined }) {
   const explain = job?.explain;
-  if (!explain?.sentence || explain.standing === "runs" || explain.standing === "succeeded") return null;
+  const stalled = row?.state === "stalled";
+  if (!explain?.sentence || (explain.standing === "runs" && !stalled) || explain.standing === "succeeded") return null;
   return (
-    <section class="panel verdict verdict-open" aria-labelledby="verdict-title" id="verdict">
+    <section class={`panel verdict ${stalled ? "verdict-stalled" : "verdict-open"}`} aria-labelledby="explanation-title" id="explanation" data-command={commandOf(route.value, "verdict")}>
       <div class="panel-head">
-        <h2 id="verdict-title">Why it {explain.standing === "waits" ? "waits" : "ended"}</h2>
+        <h2 id="explanation-title">Why it {stalled ? "stalls" : explain.standing === "waits" ? "waits" : "ended"}</h2>
         <CopyCommand command={commandOf(route.value, "verdict")} what="explanation" />
       </div>
       <p class="verdict-sentence">
-        {explain.cause && (
+        {explain.cause && !stalled && (
           <code>
             <Text raw={explain.cause} />
           </code>
         )}{" "}
-        <Sentence text={explain.sentence} />
+        <Sentence text={stalled ? capital(explain.sentence) : explain.sentence} />
       </p>
-      {explain.evidence && (
-        <ul class="evidence">
-          {explain.evidence.map((it) => (
-            <li>
-              <Text raw={it.from} />: <Text raw={it.says} />
-            </li>
-          ))}
-        </ul>
-      )}
       {explain.next && (
         <p>
           <strong>Next:</strong> <Sentence text={explain.next} />
         </p>
+      )}
+      {explain.evidence && (
+        <ul class="evidence">
+          {explain.evidence.map((it) => (
+            <li>
+              <span class="quiet">
+                <Text raw={it.from} />: <Text raw={it.says} />
+              </span>
+            </li>
+          ))}
+        </ul>
       )}
     </section>
   );

@@ -1,7 +1,7 @@
 /** Failures by cause, of all jobs. */
 import { useEffect } from "preact/hooks";
 import { firstView } from "../about";
-import { path } from "../api";
+import { isSilence, path } from "../api";
 import { commandOf } from "../clipboard";
 import { useDocument } from "../load";
 import { CopyCommand, Empty, Failure, Sentence, Skeleton, Time } from "../parts/basics";
@@ -40,7 +40,7 @@ export function FailuresPage() {
         </label>
         <CopyCommand command={commandOf(route.value)} what="failures" />
       </div>
-      {failures.problem && <Failure problem={failures.problem} retry={failures.retry} />}
+      {failures.problem && !(data && isSilence(failures.problem)) && <Failure problem={failures.problem} retry={failures.retry} />}
       {!data && !failures.problem && <Skeleton lines={5} show={failures.slow} />}
       {data && data.rows.length === 0 && <Empty text={`No verdict was stored in the last ${window.replace("d", " d")}.`} />}
       {data && data.rows.length > 0 && (

@@ -1,7 +1,7 @@
 /** One job: header, verdict, strip, where the time went, and tabs. */
 import { useEffect, useState } from "preact/hooks";
 import { firstView } from "../about";
-import { path } from "../api";
+import { isSilence, path } from "../api";
 import { VerdictCard } from "../job/verdict";
 import { LedgerPanel } from "../job/ledger";
 import { Notes } from "../job/notes";
@@ -71,7 +71,7 @@ export function JobPage({ namespace, name }: { namespace: string; name: string }
   return (
     <>
       <Header namespace={namespace} name={name} job={data} row={row} />
-      {job.problem && <Failure problem={job.problem} retry={job.retry} />}
+      {job.problem && !(data && isSilence(job.problem)) && <Failure problem={job.problem} retry={job.retry} />}
       {!data && <Skeleton lines={3} show={job.slow} />}
       {run && (
         <>
@@ -148,7 +148,7 @@ function Header({ namespace, name, job, row }: { namespace: string; name: string
           </Fact>
         </dl>
       )}
-      {row?.line && row.lineKind !== "verdict" && (
+      {row?.line && row.lineKind !== "verdict" && !(row.state === "stalled" && job?.explain?.sentence) && (
         <p class={row.lineKind === "stalled" || row.lineKind === "failure" ? "lead tone-stalled" : "lead"}>
           <Sentence text={row.line} />
         </p>

@@ -1,7 +1,7 @@
 /** The list of jobs. */
 import { useEffect, useState } from "preact/hooks";
 import { firstView } from "../about";
-import { path } from "../api";
+import { isSilence, path } from "../api";
 import { commandOf } from "../clipboard";
 import { addKeys } from "../keys";
 import { useDocument } from "../load";
@@ -59,7 +59,7 @@ export function JobsPage() {
     return addKeys([
       { keys: "j, ArrowDown", does: "next job", run: () => move(1) },
       { keys: "k, ArrowUp", does: "previous job", run: () => move(-1) },
-      { keys: "o", does: "open the job (Enter too)", run: () => (document.activeElement as HTMLElement | null)?.click() },
+      { keys: "o", does: "open the job (Enter too)", run: () => document.activeElement?.closest<HTMLElement>("a[data-row]")?.click() },
     ]);
   }, []);
   const { data } = jobs;
@@ -91,7 +91,7 @@ export function JobsPage() {
           )}
         </p>
       )}
-      {jobs.problem && <Failure problem={jobs.problem} retry={jobs.retry} />}
+      {jobs.problem && !(data && isSilence(jobs.problem)) && <Failure problem={jobs.problem} retry={jobs.retry} />}
       {!data && !jobs.problem && <Skeleton lines={6} show={jobs.slow} />}
       {data && data.rows.length === 0 && !filtered && <Empty text="There are no runs here yet. This command makes one:" command="trainyard run -- python train.py" />}
       {data && data.rows.length === 0 && filtered && (

@@ -1,8 +1,9 @@
 /** How old the data is. */
 import { useEffect, useState } from "preact/hooks";
+import { reachable } from "../api";
 import { refused } from "../auth";
 import { live, reconnect } from "../stream";
-import { clock, duration } from "../words";
+import { clock, duration, utc } from "../words";
 
 /** Counts seconds while it is shown. */
 export function useNow(every: number): number {
@@ -19,7 +20,7 @@ export function LiveWord() {
   const { state } = live.value;
   // Without a token nothing is loading.
   if (refused.value) return null;
-  const words = { off: "loading", connecting: "connecting", live: "live", down: "not live", polling: "polling" };
+  const words = { off: "loading", connecting: "connecting", live: "live", down: "not live", polling: reachable.value ? "polling" : "not responding" };
   return (
     <span class={`live live-${state}`} id="live">
       <span class="dot" aria-hidden="true" /> {words[state]}
@@ -44,8 +45,16 @@ function Stale() {
   const age = seconds < 120 ? `${seconds} s` : duration(seconds * 1000);
   return (
     <div class="banner" id="stale">
-      <span role="status">As of {clock(since)}: the live stream is down.</span>
-      <span class="number">
+      <span role="status">
+        {reachable.value ? (
+          `As of ${clock(since)}: the live stream is down.`
+        ) : (
+          <>
+            <strong>The dashboard is not responding.</strong> Check that <code>trainyard dashboard</code> is running.
+          </>
+        )}
+      </span>
+      <span class="number" title={utc(since)}>
         The data is {age} old{state === "polling" ? "; the page asks again every 10 s" : "; the page reconnects by itself"}.
       </span>
       <button type="button" onClick={reconnect}>

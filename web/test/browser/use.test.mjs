@@ -42,6 +42,53 @@ test("keyboard_walks_from_jobs_to_logs", async () => {
   });
 });
 
+test("every_key_of_the_help_works", async () => {
+  await visit({}, async (page) => {
+    const press = (...keys) => keys.reduce((before, key) => before.then(() => page.keyboard.press(key)), Promise.resolve());
+    const at = (pattern) => page.waitForFunction((text) => new RegExp(text).test(location.hash), pattern);
+    await page.waitForSelector("#jobs");
+    for (const [letter, name] of [["n", "nodes"], ["q", "queue"], ["f", "failures"], ["j", "jobs"]]) {
+      await press("g", letter);
+      await at(`^#/${name}$`);
+    }
+    await page.waitForSelector("#jobs");
+    // A key that opens a row does nothing where no row has the focus.
+    await page.focus("text=keys");
+    await press("o");
+    assert.equal(await page.$("dialog[open]"), null);
+    await press("ArrowDown", "ArrowDown", "ArrowUp", "o");
+    await stripReady(page);
+    assert.equal(await hash(page), JOB);
+    await press("[");
+    await at("att=78");
+    await press("]");
+    await at("att=79");
+    await page.focus("#strip-field");
+    const said = (pattern) => page.waitForFunction((text) => new RegExp(text).test(document.getElementById("announcement").textContent), pattern);
+    await press("End", "p");
+    await said("^(failure|pod|attempt)");
+    await press("Home", "PageDown", "PageUp", "+", "=", "w", "d", "-", "s", "Shift+ArrowRight");
+    await at("from=\\d+");
+    await press("0");
+    await page.waitForFunction(() => !/from=/.test(location.hash));
+    await press("ArrowRight");
+    await said("training|queued");
+    // The first Esc removes the cursor, the second goes back.
+    await press("Escape");
+    await page.waitForFunction(() => / to /.test(document.getElementById("strip-readout").textContent));
+    await press("n", "Enter");
+    await page.waitForFunction(() => /tab=logs/.test(location.hash) && document.activeElement?.id === "tab-logs");
+    await press("ArrowRight");
+    await at("tab=seats");
+    await press("?");
+    await page.waitForSelector("dialog[open] .keys");
+    await press("Escape");
+    await page.waitForSelector("dialog[open]", { state: "detached" });
+    await press("Escape");
+    await at("^#/jobs$");
+  });
+});
+
 test("go_to_opens_a_job_by_name", async () => {
   await visit({ hash: "#/nodes" }, async (page) => {
     await page.waitForSelector("#not-here");
