@@ -1,12 +1,17 @@
 //! Jobs as they are at the moment of a scrape: a job that trains for 30 days is counted from its first second.
 //!
 //! Invariants:
-//! - At most [`JOBS_MAX`] jobs have families of their own, the ones with the most accelerators, until [`KEPT_FOR`] after their end; how many
-//!   are left out is a metric.
+//! - At most [`JOBS_MAX`] jobs have families of their own, the ones with the most accelerators, until [`KEPT_FOR`] after their end, whoever
+//!   processed them; how many are left out is a metric.
 //! - Counters of one job are those of its status, so another leader continues them. Counters over all jobs begin at zero with this leader and
-//!   never go back: what a job had spent before is not in them, and what a job that is gone has spent stays.
+//!   never go back: what a job had spent before is not in them, and what a job that is gone has spent stays. A job whose number of
+//!   accelerators changes keeps what it has spent with the number before.
 //! - No counter goes back while this operator leads: where the ledger moves time from one phase to another, as it does for a stall that is
 //!   noticed late, the first one stands still until it has caught up.
+//! - Sums of jobs that are gone are kept for at most [`NAMESPACES_MAX`] namespaces; those of further ones are added up without their names.
+
+#[cfg(test)]
+mod tests;
 
 use std::{
     collections::BTreeMap,
@@ -23,7 +28,7 @@ use prometheus_client::{
     registry::Registry,
 };
 use trainyard_core::{
-    job::{JobStatus, Spent},
+    job::{ConditionStatus, ConditionType, JobStatus, Spent},
     ledger::{Ledger, Phase, PhaseMillis},
     spec::Job,
     view::{State, rows},
@@ -36,6 +41,10 @@ use crate::{clock, key::JobKey};
 const JOBS_MAX: usize = 2_000;
 /// How long an ended job keeps them, so that the last scrape is not missed.
 const KEPT_FOR: SignedDuration = SignedDuration::from_mins(15);
+/// Namespaces whose jobs are gone, with sums of their own.
+const NAMESPACES_MAX: usize = 1_000;
+/// Longest value of a label that no API server has checked, in characters: that of a name.
+const LABEL_CHARS: usize = 253;
 /// The label that names the team of a job.
 const TEAM: &str = "trainyard.dev/team";
 
@@ -46,16 +55,18 @@ pub(crate) struct Live(Arc<Mutex<Table>>);
 #[derive(Default)]
 struct Table {
     jobs: BTreeMap<JobKey, Entry>,
-    /// Accelerator seconds of jobs that are gone, by namespace and phase.
-    gone: BTreeMap<(Box<str>, Phase), f64>,
+    /// Accelerator seconds of jobs that are gone, by namespace. The empty one has those of namespaces beyond [`NAMESPACES_MAX`].
+    gone: BTreeMap<Box<str>, BTreeMap<Phase, f64>>,
 }
 
 struct Entry {
     ledger: Ledger,
-    /// What its ledger had when this leader first saw it.
-    before: PhaseMillis,
+    /// When it ended.
+    ended: Option<Timestamp>,
     /// The most that was reported of each phase.
     most: PhaseMillis,
+    /// Accelerator seconds of each phase since this leader first saw it.
+    used: BTreeMap<Phase, f64>,
     accelerators: u32,
     attempt: u32,
     spent: Spent,
@@ -80,7 +91,8 @@ impl JobInfo {
             team: labels(TEAM).unwrap_or_else(|| key.namespace.to_string()),
             queue: labels(crate::key::KUEUE_QUEUE).unwrap_or_default(),
             priority: specs
-                .find_map(|spec| spec.priority_class_name.clone())
+                .find_map(|spec| spec.priority_class_name.as_deref())
+                .map(|name| name.chars().take(LABEL_CHARS).collect())
                 .unwrap_or_default(),
         }
     }
@@ -140,22 +152,30 @@ impl Live {
     /// What a pass has decided about a job.
     pub(crate) fn put(&self, key: &JobKey, info: JobInfo, job: &Job, status: &JobStatus) {
         let record = &status.trainyard;
+        let (now, accelerators) = (clock::now(), rows::accelerators(job));
         let mut table = self.table();
-        let known = table.jobs.remove(key);
-        // A job that was deleted and created again begins at zero, as one that nobody has seen.
-        let same = known.filter(|known| known.ledger.began == record.ledger.began);
-        let (before, most) = if let Some(known) = same {
-            (known.before, known.most)
-        } else {
-            let totals = record.ledger.totals(clock::now());
-            (totals.clone(), totals)
+        let (most, used) = match table.jobs.remove(key) {
+            Some(mut known) if known.ledger.began == record.ledger.began => {
+                if known.accelerators != accelerators {
+                    known.advance(now);
+                }
+                (known.most, known.used)
+            }
+            known => {
+                // A job that was deleted and created again begins at zero, as one that nobody has seen; what the one before it has spent stays.
+                if let Some(known) = known {
+                    table.retire(key, known, now);
+                }
+                (record.ledger.totals(now), BTreeMap::new())
+            }
         };
         let progress = record.progress.as_ref();
         let entry = Entry {
-            before,
             most,
+            used,
+            ended: ended(status),
             ledger: record.ledger.clone(),
-            accelerators: rows::accelerators(job),
+            accelerators,
             attempt: record.attempt,
             spent: record.spent,
             goal: progress.and_then(|progress| progress.total_steps),
@@ -167,13 +187,8 @@ impl Live {
     /// A job is gone.
     pub(super) fn forget(&self, key: &JobKey) {
         let mut table = self.table();
-        let Some(mut entry) = table.jobs.remove(key) else {
-            return;
-        };
-        entry.advance(clock::now());
-        for (phase, seconds) in entry.accelerator_seconds() {
-            let place = (key.namespace.clone(), phase);
-            *table.gone.entry(place).or_default() += seconds;
+        if let Some(entry) = table.jobs.remove(key) {
+            table.retire(key, entry, clock::now());
         }
     }
 
@@ -192,27 +207,46 @@ impl Entry {
     fn advance(&mut self, now: Timestamp) {
         for (phase, millis) in self.ledger.totals(now) {
             let most = self.most.entry(phase).or_default();
-            *most = millis.max(*most);
+            let more = Duration::from_millis(millis.saturating_sub(*most));
+            if !more.is_zero() {
+                *most = millis;
+                *self.used.entry(phase).or_default() +=
+                    more.as_secs_f64() * f64::from(self.accelerators);
+            }
         }
     }
 
-    /// Accelerator seconds since this leader first saw the job.
-    fn accelerator_seconds(&self) -> BTreeMap<Phase, f64> {
-        let more = self.most.iter().map(|(&phase, &millis)| {
-            let before = self.before.get(&phase).copied().unwrap_or(0);
-            let seconds = Duration::from_millis(millis.saturating_sub(before)).as_secs_f64();
-            (phase, seconds * f64::from(self.accelerators))
-        });
-        more.filter(|(_, seconds)| *seconds > 0.0).collect()
-    }
-
     fn is_shown(&self, now: Timestamp) -> bool {
-        let ended = self.ledger.ended;
-        ended.is_none_or(|ended| now.duration_since(ended) < KEPT_FOR)
+        self.ended
+            .is_none_or(|ended| now.duration_since(ended) < KEPT_FOR)
     }
 }
 
+/// When a job ended. The ledger does not say it of one that another operator processed.
+fn ended(status: &JobStatus) -> Option<Timestamp> {
+    let is_end =
+        |kind: ConditionType| matches!(kind, ConditionType::Succeeded | ConditionType::Failed);
+    let mut conditions = status.conditions.iter();
+    let last = conditions.find(|it| is_end(it.kind) && it.status == ConditionStatus::True);
+    (status.trainyard.ledger.ended).or_else(|| last.map(|last| last.last_transition_time))
+}
+
 impl Table {
+    /// Keeps what a job that is gone has spent.
+    fn retire(&mut self, key: &JobKey, mut entry: Entry, now: Timestamp) {
+        entry.advance(now);
+        entry.used.retain(|_, seconds| *seconds > 0.0);
+        if entry.used.is_empty() {
+            return;
+        }
+        let has_room = self.gone.len() < NAMESPACES_MAX || self.gone.contains_key(&*key.namespace);
+        let namespace = if has_room { &*key.namespace } else { "" };
+        let sums = self.gone.entry(namespace.into()).or_default();
+        for (phase, seconds) in entry.used {
+            *sums.entry(phase).or_default() += seconds;
+        }
+    }
+
     /// The jobs with families of their own, by name, and how many have none.
     fn shown(&self, now: Timestamp) -> (Vec<(NamedJob, &Entry)>, usize) {
         let mut all: Vec<(&JobKey, &Entry)> = self.jobs.iter().collect();
@@ -228,11 +262,17 @@ impl Table {
     }
 
     /// Accelerator seconds of all jobs, by namespace and phase.
-    fn accelerator_seconds(&self) -> BTreeMap<(Box<str>, Phase), f64> {
-        let mut sums = self.gone.clone();
-        for (key, entry) in &self.jobs {
-            for (phase, seconds) in entry.accelerator_seconds() {
-                *sums.entry((key.namespace.clone(), phase)).or_default() += seconds;
+    fn accelerator_seconds(&self) -> BTreeMap<(&str, Phase), f64> {
+        let gone = self
+            .gone
+            .iter()
+            .map(|(namespace, used)| (&**namespace, used));
+        let jobs = self.jobs.iter();
+        let jobs = jobs.map(|(key, entry)| (&*key.namespace, &entry.used));
+        let mut sums = BTreeMap::new();
+        for (namespace, used) in gone.chain(jobs) {
+            for (phase, seconds) in used.iter().filter(|(_, seconds)| **seconds > 0.0) {
+                *sums.entry((namespace, *phase)).or_default() += seconds;
             }
         }
         sums
@@ -379,7 +419,7 @@ impl Collector for Live {
                 .into_iter()
                 .map(|((namespace, phase), seconds)| {
                     let place = InNamespace {
-                        job_namespace: namespace.to_string(),
+                        job_namespace: namespace.to_owned(),
                         phase: State::from(phase).name(),
                     };
                     (place, seconds)
@@ -446,137 +486,4 @@ fn counters<S: EncodeLabelSet>(
         sample.encode_counter::<NoLabelSet, _, f64>(&value, None)?;
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use trainyard_core::{ledger::AttemptSpans, spec::Kind};
-
-    use super::*;
-
-    fn key(name: &str) -> JobKey {
-        JobKey {
-            kind: Kind::PyTorch,
-            namespace: "team-a".into(),
-            name: name.into(),
-        }
-    }
-
-    fn job(gpus: u32) -> Job {
-        let text = format!(
-            r#"{{"apiVersion":"kubeflow.org/v1","kind":"PyTorchJob","metadata":{{"name":"j"}},
-                "spec":{{"pytorchReplicaSpecs":{{"Worker":{{"replicas":2,"template":{{"spec":{{"priorityClassName":"high",
-                "containers":[{{"name":"pytorch","image":"i","resources":{{"limits":{{"nvidia.com/gpu":{gpus}}}}}}}]}}}}}}}}}}}}"#
-        );
-        let value = serde_json::from_str(&text).expect("JSON");
-        trainyard_core::spec::job_from_value(&value)
-            .job
-            .expect("a job")
-    }
-
-    fn at(second: i64) -> Timestamp {
-        Timestamp::from_second(second).expect("a time")
-    }
-
-    /// A job that has trained for so many seconds and is closed.
-    fn trained(seconds: u64, began: i64) -> JobStatus {
-        let mut status = JobStatus::default();
-        let millis = PhaseMillis::from([(Phase::Training, seconds * 1_000)]);
-        status.trainyard.attempt = 1;
-        status.trainyard.ledger.began = Some(at(began));
-        status.trainyard.ledger.attempts = vec![AttemptSpans { attempt: 1, millis }];
-        status
-    }
-
-    fn put(live: &Live, name: &str, gpus: u32, status: &JobStatus) {
-        let (key, job) = (key(name), job(gpus));
-        let info = JobInfo::of(&key, |_| None, &job);
-        live.put(&key, info, &job, status);
-    }
-
-    fn text(live: &Live) -> String {
-        let mut registry = Registry::with_prefix("trainyard");
-        live.register(&mut registry);
-        let mut text = String::new();
-        prometheus_client::encoding::text::encode(&mut text, &registry).expect("text");
-        text
-    }
-
-    fn value(live: &Live, start: &str) -> Option<f64> {
-        let text = text(live);
-        let found = text.lines().find(|line| line.starts_with(start))?;
-        found.rsplit(' ').next()?.parse().ok()
-    }
-
-    const SUM: &str = "trainyard_gpu_seconds_total{job_namespace=\"team-a\",phase=\"training\"}";
-
-    #[tokio::test]
-    async fn sums_begin_at_zero_and_never_go_back() {
-        let live = Live::default();
-        put(&live, "a", 4, &trained(1_000, 1));
-        assert_eq!(value(&live, SUM), None);
-        put(&live, "a", 4, &trained(1_010, 1));
-        assert_eq!(value(&live, SUM), Some(80.0));
-        // A stall is noticed late: the ledger moves time away from training.
-        put(&live, "a", 4, &trained(1_005, 1));
-        assert_eq!(value(&live, SUM), Some(80.0));
-        live.forget(&key("a"));
-        assert_eq!(value(&live, SUM), Some(80.0));
-        // The same name again is another job.
-        put(&live, "a", 4, &trained(7, 2));
-        put(&live, "a", 4, &trained(8, 2));
-        assert_eq!(value(&live, SUM), Some(88.0));
-    }
-
-    #[tokio::test]
-    async fn a_job_has_its_own_families() {
-        let live = Live::default();
-        put(&live, "a", 4, &trained(90, 1));
-        let text = text(&live);
-        let labels = "kind=\"PyTorchJob\",job_namespace=\"team-a\",job_name=\"a\"";
-        for line in [
-            format!("trainyard_job_phase_seconds_total{{{labels},phase=\"training\"}} 90.0"),
-            format!("trainyard_job_accelerators{{{labels}}} 8.0"),
-            format!("trainyard_job_restarts_total{{{labels},account=\"user\"}} 0.0"),
-            format!(
-                "trainyard_job_info{{{labels},team=\"team-a\",queue=\"\",priority=\"high\"}} 1.0"
-            ),
-            "trainyard_metrics_jobs_left_out 0.0".to_owned(),
-        ] {
-            assert!(
-                text.lines().any(|it| it == line),
-                "{line} is not in\n{text}"
-            );
-        }
-        live.forget(&key("a"));
-        assert_eq!(value(&live, "trainyard_job_accelerators"), None);
-    }
-
-    #[tokio::test]
-    async fn the_largest_jobs_are_shown() {
-        let live = Live::default();
-        for number in 0..=JOBS_MAX {
-            let gpus = u32::from(number != 7);
-            put(&live, &format!("job-{number}"), gpus, &trained(1, 1));
-        }
-        assert_eq!(value(&live, "trainyard_metrics_jobs_left_out"), Some(1.0));
-        let text = text(&live);
-        assert!(
-            !text.contains("job_name=\"job-7\""),
-            "the smallest is left out"
-        );
-        assert!(text.contains("job_name=\"job-8\""));
-    }
-
-    #[tokio::test]
-    async fn an_ended_job_is_shown_for_a_while() {
-        let live = Live::default();
-        let mut status = trained(5, 1);
-        status.trainyard.ledger.ended = Some(clock::now());
-        put(&live, "a", 1, &status);
-        assert!(value(&live, "trainyard_job_attempt").is_some());
-        status.trainyard.ledger.ended = Some(clock::now() - KEPT_FOR);
-        put(&live, "a", 1, &status);
-        assert_eq!(value(&live, "trainyard_job_attempt"), None);
-    }
 }

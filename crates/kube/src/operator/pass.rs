@@ -254,7 +254,10 @@ impl Operator {
         metrics.progress.checkpoint(key, &decision.status);
         let label = |name: &str| view.metadata.label(name).map(str::to_owned);
         let info = JobInfo::of(key, label, &job);
-        metrics.live.put(key, info, &job, &decision.status);
+        // Whoever leads reports it: a pass that ends later would leave what nobody removes.
+        if *self.leads.borrow() && !is_managed_elsewhere(&job) {
+            metrics.live.put(key, info, &job, &decision.status);
+        }
         let push = self.push_of(key, view, &job, &decision);
         let cluster = self.cluster_now();
         let actor = Actor {
