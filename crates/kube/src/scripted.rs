@@ -67,7 +67,7 @@ pub(crate) use self::{
 /// A condition is waited for this long.
 const PATIENCE: Duration = Duration::from_mins(20);
 /// The same where the clock is real.
-const REAL_PATIENCE: Duration = Duration::from_secs(20);
+const REAL_PATIENCE: Duration = Duration::from_mins(2);
 
 /// The API server.
 #[derive(Clone, Debug)]

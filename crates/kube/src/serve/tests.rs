@@ -34,7 +34,7 @@ const LOOPBACK: Bind = Bind::At {
     host: Some(IpAddr::V4(Ipv4Addr::LOCALHOST)),
     port: 0,
 };
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Starts a server of a test.
 fn start(server: Server) -> SocketAddr {
