@@ -4,6 +4,8 @@
 //! in gauges that vanish with them.
 
 mod live;
+#[cfg(test)]
+mod page;
 mod progress;
 mod trust;
 
