@@ -18,9 +18,9 @@ if (kind === "real" && !program && !url) {
   process.exit(3);
 }
 const started = kind === "real" && !url ? await start(program) : undefined;
-const files = kind !== "real" ? ["pages", "use", "budgets"] : started ? ["real", "live"] : ["real"];
+const files = kind !== "real" ? ["pages", "use", "budgets"] : started ? ["real", "live", "serve"] : ["real"];
 const env = { ...process.env, ...(started && { TRAINYARD_URL: started.url, TRAINYARD_FOLDER: started.folder }) };
 const only = process.argv[3] ? [`--test-name-pattern=${process.argv[3]}`] : [];
 const { status } = spawnSync(process.execPath, ["--test", "--test-concurrency=1", ...only, ...files.map((name) => join(here, `browser/${name}.test.mjs`))], { stdio: "inherit", env });
-started?.stop();
+await started?.stop();
 process.exit(status ?? 1);

@@ -33,6 +33,8 @@ test("killed_rank_is_shown_without_a_reload", { timeout: 180_000 }, async () => 
     assert.equal(await ended, 0);
     await it.page.waitForFunction(() => /Succeeded/.test(document.body.innerText), undefined, { timeout: 60_000 });
     assert.equal(it.seen.requests.filter((one) => one === base).length, loads, "no reload");
+    // The mark of the failure is on the strip, and the header has the next attempt.
+    await it.page.waitForFunction(() => /failure/.test(document.querySelector(".legend")?.textContent) && /attempt2/.test(document.querySelector(".job-head .facts").textContent));
     // The sums on the page are those of the status, to the millisecond.
     const status = JSON.parse(spawnSync(program, ["status", "live", "--format", "json"], { cwd: folder, encoding: "utf8" }).stdout);
     const sums = Object.values(status.ledger).filter((millis) => millis > 0);

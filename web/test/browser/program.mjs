@@ -1,6 +1,6 @@
 // The real program: some runs in a folder of their own, and its dashboard.
 import { spawn, spawnSync } from "node:child_process";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
@@ -21,16 +21,41 @@ export async function start(program) {
   const run = (file, ...more) => spawnSync(program, ["run", file, "--quiet", ...more], { cwd: folder, stdio: "ignore", timeout: 120_000 });
   run(jobFile(folder, "broken", 2, `${steps(3)}; ${hostile}`, 0));
   run(jobFile(folder, "killed", 2, steps(20)), "--inject", "kill rank=1 at=1s");
-  const child = spawn(program, ["dashboard", "--format", "json"], { cwd: folder, stdio: ["ignore", "pipe", "inherit"] });
+  const { url, token, end } = await dashboard(program, folder);
+  const stop = async () => {
+    await end();
+    rmSync(folder, { recursive: true, force: true });
+  };
+  return { folder, url: `${url}#token=${token}`, stop };
+}
+
+/** A dashboard of the runs in `folder`; `end` ends it and waits for that. */
+export async function dashboard(program, folder, ...more) {
+  const child = spawn(program, ["dashboard", "--format", "json", ...more], { cwd: folder, stdio: ["ignore", "pipe", "inherit"] });
+  const ended = new Promise((done) => child.on("exit", done));
   let text = "";
   for await (const part of child.stdout) {
     text += part;
     if (text.trimEnd().endsWith("}")) break;
   }
   const { url, token } = JSON.parse(text);
-  const stop = () => {
+  const end = async () => {
     child.kill("SIGTERM");
-    rmSync(folder, { recursive: true, force: true });
+    await ended;
   };
-  return { folder, url: `${url}#token=${token}`, stop };
+  return { url, token, end };
+}
+
+/** Stores the last run of `job` again under other names, as if each were a job that ran. */
+export function copies(folder, job, names) {
+  const runs = join(folder, ".trainyard/runs");
+  const run = readdirSync(join(runs, job), { withFileTypes: true }).findLast((it) => it.isDirectory()).name;
+  for (const name of names) {
+    const to = join(runs, name, run);
+    cpSync(join(runs, job, run), to, { recursive: true });
+    for (const file of ["job.json", "report.json", "status.json"]) {
+      const path = join(to, file);
+      writeFileSync(path, readFileSync(path, "utf8").replaceAll(`"name": "${job}"`, `"name": "${name}"`));
+    }
+  }
 }
