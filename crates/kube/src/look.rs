@@ -13,9 +13,11 @@ mod facts;
 mod job;
 mod kept;
 mod lint;
+mod live;
 mod logs;
 mod pod;
 mod preflight;
+mod tail;
 
 use std::{path::PathBuf, time::Duration};
 
@@ -34,9 +36,11 @@ pub use self::{
     error::LookError,
     job::JobSeen,
     kept::KeptLog,
+    live::{Changed, Health, Live, LiveJob, LivePod, SourceHealth, Trouble},
     logs::{Chunk, Followed, LogAsked, LogOf, LogPart},
     pod::PodSeen,
     preflight::{PREFLIGHT_REPORT_BYTES, PreflightStopped, preflight_token},
+    tail::{Tail, TailAsk, TailLine},
 };
 pub use crate::preflight_run::PreflightFound;
 use crate::{ProcessError, crd, kubeconfig, view::JobView};

@@ -14,7 +14,7 @@ use trainyard_core::{
     job::{NodeHealth, PodPhase},
 };
 
-use super::{Api, JobSeen, LookError, PodSeen, Words};
+use super::{Api, JobSeen, Look, LookError, PodSeen, Words};
 use crate::{
     crd, lease,
     node::NodeEntry,
@@ -29,6 +29,17 @@ const CLAIMS_MAX: usize = 8;
 const EVENTS_MAX: usize = 200;
 /// The lease of the operator, as it is installed.
 const LEASE_NAME: &str = "trainyard";
+
+impl Look {
+    /// The newest events of `job` and warnings of the pods with these identities, oldest first, and why some of them could not be read.
+    pub fn events(
+        &self,
+        job: &JobSeen,
+        pods: &BTreeSet<&str>,
+    ) -> (Vec<EventFacts>, Option<LookError>) {
+        self.runtime.block_on(self.api.events_of(job, pods))
+    }
+}
 
 impl Api {
     pub(super) async fn facts(&self, job: &JobSeen, words: &Words) -> Result<Facts, LookError> {
@@ -66,23 +77,40 @@ impl Api {
         })
     }
 
-    /// The events of the job and of its pods, oldest first.
+    /// The events of the job and of its pods, oldest first; those that may be read.
     async fn events(&self, job: &JobSeen, pods: &[PodSeen]) -> Vec<EventFacts> {
+        let uids: BTreeSet<&str> = pods.iter().map(|pod| pod.uid.as_str()).collect();
+        self.events_of(job, &uids).await.0
+    }
+
+    /// The events of the job and of the pods with these identities, oldest first, and why some of them could not be read.
+    async fn events_of(
+        &self,
+        job: &JobSeen,
+        pods: &BTreeSet<&str>,
+    ) -> (Vec<EventFacts>, Option<LookError>) {
         let path = format!("/api/v1/namespaces/{}/events", job.key.namespace);
-        let names: BTreeSet<&str> = pods.iter().map(|pod| pod.uid.as_str()).collect();
         let selectors = [
             format!("involvedObject.name={}", job.key.name),
             "involvedObject.kind=Pod,type=Warning".to_owned(),
         ];
         let mut found: Vec<EventFacts> = Vec::new();
+        let mut refused = None;
         for selector in selectors {
             let events = self.list::<Event>("list events", &path, None, Some(selector));
-            for event in events.await.unwrap_or_default() {
+            let events = match events.await {
+                Ok(events) => events,
+                Err(error) => {
+                    refused.get_or_insert(error);
+                    continue;
+                }
+            };
+            for event in events {
                 let about = event.involved_object;
                 let uid = about.uid.unwrap_or_default();
                 let pod = if uid == job.uid {
                     String::new()
-                } else if names.contains(uid.as_str()) {
+                } else if pods.contains(uid.as_str()) {
                     about.name.unwrap_or_default()
                 } else {
                     continue;
@@ -98,7 +126,8 @@ impl Api {
             }
         }
         found.sort_by_key(|event| event.at);
-        found.split_off(found.len().saturating_sub(EVENTS_MAX))
+        let newest = found.split_off(found.len().saturating_sub(EVENTS_MAX));
+        (newest, refused)
     }
 
     async fn quotas(&self, job: &JobSeen) -> Vec<Quota> {

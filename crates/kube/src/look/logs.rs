@@ -183,7 +183,7 @@ impl Look {
 }
 
 /// The next bytes of a log; none at its end.
-async fn next_bytes<'b>(
+pub(super) async fn next_bytes<'b>(
     reader: &mut (impl futures::AsyncRead + Unpin),
     buffer: &'b mut [u8],
     log: &LogOf,
@@ -246,7 +246,7 @@ impl Api {
         }
     }
 
-    async fn open(
+    pub(super) async fn open(
         &self,
         namespace: &str,
         log: &LogOf,
