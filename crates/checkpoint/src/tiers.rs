@@ -139,10 +139,14 @@ impl Tiers {
         Ok(newest.filter(|one| !restored.contains(one)).collect())
     }
 
-    /// What the local tier of this node has in full or in part, for the process that chooses.
+    /// What the local tier of this node has in full or in part, for the process that chooses. A node that was killed before it had the commit
+    /// has pieces all the same.
     pub fn holds(&self) -> Result<Vec<NodeHolds>, StoreError> {
+        let view = self.local.view()?;
+        let mut commits = view.commits();
+        commits.extend(self.commits_of_nodes(&view.folders).map(|(_, seen)| seen));
         let mut holds = Vec::new();
-        for seen in self.local.view()?.commits() {
+        for seen in commits {
             let pieces = self.local.pieces_seen(&seen.folder, &seen.commit.document);
             holds.push(NodeHolds {
                 folder: seen.folder,
@@ -155,18 +159,14 @@ impl Tiers {
     /// The commits of both tiers and the records. What local tiers of other nodes committed shows by its `LOCAL.json`.
     pub(crate) fn view(&self) -> Result<(View, Option<String>), StoreError> {
         let mut view = self.shared.view()?;
-        let mut of_nodes = Vec::new();
-        for folder in &view.folders {
-            if matches!(folder.state, FolderState::Partial)
-                && let Some(name) = folder.name()
-                && let Ok(Some(seen)) = self.commit_of_nodes(&name)
-            {
-                of_nodes.push(FolderSeen {
-                    state: FolderState::Committed(Box::new(seen.commit)),
-                    ..folder.clone()
-                });
+        let of_nodes = self.commits_of_nodes(&view.folders).map(|(folder, seen)| {
+            let state = FolderState::Committed(Box::new(seen.commit));
+            FolderSeen {
+                state,
+                ..folder.clone()
             }
-        }
+        });
+        let of_nodes: Vec<FolderSeen> = of_nodes.collect();
         view.folders.extend(of_nodes);
         let failure = match self.local.view() {
             Ok(local) => {
@@ -177,6 +177,18 @@ impl Tiers {
             Err(error) => Some(format!("the local tier cannot be read: {error}")),
         };
         Ok((view, failure))
+    }
+
+    /// Of the folders without a commit, those that local tiers of nodes have committed.
+    fn commits_of_nodes<'a>(
+        &'a self,
+        folders: &'a [FolderSeen],
+    ) -> impl Iterator<Item = (&'a FolderSeen, CommitSeen)> {
+        folders.iter().filter_map(|folder| {
+            let is_partial = matches!(folder.state, FolderState::Partial);
+            let name = folder.name().filter(|_| is_partial)?;
+            Some((folder, self.commit_of_nodes(&name).ok()??))
+        })
     }
 
     /// The commit of a step that local tiers of nodes have, as the shared tier shows it.

@@ -445,6 +445,22 @@ fn rank_0_commits_a_step_whose_commit_its_node_lacks() {
 }
 
 #[test]
+fn pieces_of_a_node_without_the_commit_count() {
+    let (a, b, shared) = (FaultyDisk::new(1), FaultyDisk::new(2), FaultyDisk::new(3));
+    let ranks = start_two([&a, &b], &shared, 1);
+    let folder = save_two(&ranks, 7);
+    // As if rank 1 had been killed after rank 0 committed, and before its node had the commit.
+    let name = within(&folder.path(), COMMIT_FILE);
+    ranks[1].tiers.local.storage.remove(&name).unwrap();
+    let again = start_two([&a, &b], &shared, 2);
+    let from = again[0].from.clone();
+    assert!(from.is_some_and(|from| from.contains("step 7")));
+    assert!(again[1].drain.bring(&folder, MINUTE).is_err());
+    again[0].drain.bring(&folder, MINUTE).unwrap();
+    assert_eq!(load(again[1].tiers.stores(), 2), Some((7, Vec::new())));
+}
+
+#[test]
 fn full_shared_tier_does_not_fail_a_local_save() {
     let (a, b, shared) = (FaultyDisk::new(1), FaultyDisk::new(2), FaultyDisk::new(3));
     let [zero, one] = start_two([&a, &b], &shared, 1);
