@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{Failure, step};
+use crate::{Failure, alerts, step};
 
 /// Whether pages are written or compared.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -30,11 +30,12 @@ const PAGES: &[(&str, &str)] = &[
 ];
 
 /// Folders in which every file is generated: one that is no longer made is stale.
-const FOLDERS: &[&str] = &["deploy/crds"];
+const FOLDERS: &[&str] = &["deploy/alerts", "deploy/crds", "deploy/grafana"];
 
 /// Writes or compares every file.
 pub(crate) fn run(mode: Mode) -> Result<(), Failure> {
     let mut want = manifests()?;
+    want.extend(alerts::files());
     for (page, word) in PAGES {
         let text = step::capture(&mut step::cargo(&[
             "run",

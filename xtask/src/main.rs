@@ -12,6 +12,7 @@
 )]
 
 mod advisories;
+mod alerts;
 mod bench;
 mod cache;
 mod check;
@@ -45,6 +46,8 @@ Commands:
   prepare [--list]               build every cache that the suites and benches need, at low priority
   page                           build the page of the dashboard from `web/`, with Node
   page --test                    check it, compare it with its sources, and try it in Chromium: one suite of `test`
+  alerts                         alert rules by `promtool`, and every expression of rules and dashboards by a real
+                                 Prometheus: one suite of `test`
   layers                         arrows between crates and between modules, licences, banned crates
   words                          retired words in documents, comments and messages; long names
   advisories [--database DIR]    the locked crates held against RustSec's advisories, with `cargo audit`
@@ -102,6 +105,7 @@ fn main() -> ExitCode {
         ["prepare", "--list"] => prepare::list(),
         ["page"] => page::run(),
         ["page", "--test"] => page::suite().map(|ran| println!("{ran}")),
+        ["alerts"] => alerts::suite().map(|ran| println!("{ran}")),
         ["layers"] => layers::run(),
         ["words"] => words::run(),
         ["advisories"] => advisories::run(None),

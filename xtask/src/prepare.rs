@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{Failure, bench, cache::Part, cluster, frameworks, report, step};
+use crate::{Failure, alerts, bench, cache::Part, cluster, frameworks, report, step};
 
 /// Whether this process still has to give way to others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +46,7 @@ fn parts() -> Vec<Part> {
     parts.extend(cluster::suite_caches());
     parts.extend(frameworks::caches());
     parts.extend(cluster::peer_caches());
+    parts.push(alerts::cache());
     parts.push(bench::ripgrep_cache());
     parts
 }

@@ -9,7 +9,7 @@ pub(crate) mod hosts;
 use std::{process::Command, time::Instant};
 
 use crate::{
-    Failure, check, cluster, frameworks, page, report, seed_hunt,
+    Failure, alerts, check, cluster, frameworks, page, report, seed_hunt,
     step::{
         self,
         harness::{LIMIT, counted},
@@ -40,6 +40,7 @@ const SUITES: &[Suite] = &[
     ("sim", sim),
     ("mutants", mutants),
     ("hosts", hosts::suite),
+    ("alerts", alerts::suite),
     ("browser", page::suite),
     ("frameworks", || frameworks::suite(None)),
     ("cluster", cluster::suite),
