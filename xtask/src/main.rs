@@ -46,6 +46,7 @@ Commands:
   prepare [--list]               build every cache that the suites and benches need, at low priority
   page                           build the page of the dashboard from `web/`, with Node
   page --test                    check it, compare it with its sources, and try it in Chromium: one suite of `test`
+  page --pictures                write docs/dashboard-*.png: real runs as the page shows them
   alerts                         alert rules by `promtool`, and every expression of rules and dashboards by a real
                                  Prometheus: one suite of `test`
   layers                         arrows between crates and between modules, licences, banned crates
@@ -105,6 +106,7 @@ fn main() -> ExitCode {
         ["prepare", "--list"] => prepare::list(),
         ["page"] => page::run(),
         ["page", "--test"] => page::suite().map(|ran| println!("{ran}")),
+        ["page", "--pictures"] => page::pictures(),
         ["alerts"] => alerts::suite().map(|ran| println!("{ran}")),
         ["layers"] => layers::run(),
         ["words"] => words::run(),

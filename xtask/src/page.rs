@@ -68,6 +68,19 @@ pub(crate) fn suite() -> Result<String, Failure> {
     Ok("types, units, bytes, fixtures and the program in Chromium".to_owned())
 }
 
+/// Draws the pictures of the guide of the dashboard: real runs of the program of this build, as Chromium shows them.
+pub(crate) fn pictures() -> Result<(), Failure> {
+    let browser = browser()?;
+    install()?;
+    let program = step::sibling("trainyard")?;
+    step::run(
+        npm(&["run", "pictures"])
+            .env("TRAINYARD_CHROMIUM", &browser)
+            .env("TRAINYARD_PROGRAM", &program)
+            .stdout(Stdio::inherit()),
+    )
+}
+
 /// The packages, as the lock file names them.
 fn install() -> Result<(), Failure> {
     let has_node = Command::new("npm").arg("--version").output();

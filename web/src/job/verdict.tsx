@@ -76,7 +76,7 @@ function Conclusion({ verdict, all, row }: { verdict: Verdict; all: Verdict[]; r
           {sameText(verdict.evidence).map((lines) => (
             <li>
               <code class="log-text">
-                <Text raw={lines[0].text} />
+                {lines[0].line > 0 ? <Text raw={lines[0].text} /> : <Sentence text={lines[0].text} />}
               </code>
               <span class="places">
                 {lines.map((line) => (
