@@ -227,7 +227,10 @@ pub struct RunFolder {
 impl RunFolder {
     /// What was asked for.
     pub fn record(&self) -> Result<RunRecord, StoreError> {
-        read_json(&self.path.join(RECORD))
+        let path = self.path.join(RECORD);
+        let record: RunRecord = read_json(&path)?;
+        outline::check_pods(&path, &record.replicas, record.ranks)?;
+        Ok(record)
     }
 
     /// The status as last decided; the default before the first decision.
@@ -397,8 +400,13 @@ fn holder(folder: &Path) -> Option<String> {
     held.then_some(holder.run_id)
 }
 
-/// The names of the folders in `path`, sorted; none where `path` does not exist. A link is not a folder.
+/// The names of the folders in `path`, sorted; none where `path` does not exist. A link is not a folder, and `path` is none.
 fn folder_names(path: &Path) -> Result<Vec<String>, StoreError> {
+    if fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink()) {
+        return Err(StoreError::Linked {
+            path: path.to_owned(),
+        });
+    }
     let entries = match fs::read_dir(path) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),

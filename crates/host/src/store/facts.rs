@@ -60,13 +60,15 @@ impl FactsWriter {
 
     /// Writes what was added. What a full disk did not take is dropped, and half a line is ended before the next one.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
-        if self.is_broken {
-            self.file.write_all(b"\n")?;
-            self.bytes += 1;
-        }
-        let written = self.file.write_all(&self.pending);
+        let end = if self.is_broken { &b"\n"[..] } else { b"" };
+        let written = self.file.write_all(end);
+        let written = written.and_then(|()| self.file.write_all(&self.pending));
         self.pending.clear();
         self.is_broken = written.is_err();
+        // What was dropped takes no room.
+        if let Ok(bytes) = self.file.stream_position() {
+            self.bytes = bytes;
+        }
         written
     }
 }
@@ -263,6 +265,28 @@ mod tests {
         assert!(!writer.has_pending());
         let mode = std::os::unix::fs::MetadataExt::mode(&fs::metadata(&path).unwrap());
         assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn facts_that_a_full_disk_refused_are_dropped() {
+        let temp = tempfile::tempdir().unwrap();
+        let path = temp.path().join(FACTS);
+        let mut writer = FactsWriter::create(&path).unwrap();
+        let writable = std::mem::replace(&mut writer.file, File::open(&path).unwrap());
+        for seq in 0..3 {
+            writer.add(&fact(seq, What::Began));
+            writer.flush().unwrap_err();
+            assert!(!writer.has_pending(), "{seq}");
+            assert_eq!(writer.bytes, 0, "what is not there takes no room");
+        }
+        writer.file = writable;
+        writer.add(&fact(3, What::Began));
+        writer.flush().unwrap();
+        let (facts, read) = folder(temp.path()).facts().unwrap().unwrap();
+        assert_eq!(
+            (facts, read.next),
+            (vec![fact(3, What::Began)], writer.bytes)
+        );
     }
 
     #[test]

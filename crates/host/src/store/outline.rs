@@ -1,6 +1,6 @@
 //! The few fields of a run that a list of a thousand runs needs, without the rest of its files being kept.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, path::Path};
 
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -89,10 +89,29 @@ struct OutlineRecord {
     limits: BTreeMap<Account, u32>,
 }
 
+/// Pods of a run, at most. No job may have as many, and whoever reads a run counts them.
+const PODS_MAX: u64 = 1_000_000;
+
+/// Whether the pods of the record at `path` can be counted.
+pub(super) fn check_pods(path: &Path, replicas: &Replicas, ranks: Ranks) -> Result<(), StoreError> {
+    let counts = replicas.values().map(|count| u64::from(*count));
+    let pods = counts.fold(0, u64::saturating_add);
+    if pods > PODS_MAX {
+        let message = format!("it has {pods} pods, and {PODS_MAX} are the maximum");
+        return Err(StoreError::corrupt(path, &message));
+    }
+    if ranks.per_pod == 0 {
+        return Err(StoreError::corrupt(path, &"its pods have 0 ranks each"));
+    }
+    Ok(())
+}
+
 impl RunFolder {
     /// The few fields that a list needs.
     pub fn outline(&self) -> Result<RunOutline, StoreError> {
-        let record: OutlineRecord = read_json(&self.path.join(RECORD))?;
+        let path = self.path.join(RECORD);
+        let record: OutlineRecord = read_json(&path)?;
+        check_pods(&path, &record.replicas, record.ranks)?;
         Ok(RunOutline {
             kind: record.kind,
             namespace: record.namespace,
@@ -102,5 +121,44 @@ impl RunFolder {
             limits: record.limits,
             report: self.read_if_there(REPORT)?,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_record_of_countless_pods_is_refused() {
+        let temp = tempfile::tempdir().unwrap();
+        let folder = RunFolder {
+            path: temp.path().to_owned(),
+            job: "j".to_owned(),
+            id: "1".to_owned(),
+        };
+        let write = |pods: u32, per_pod: u32| {
+            let record = json!({
+                "version": 1, "apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "j", "namespace": "n",
+                "runId": "1", "startedAt": "2026-11-18T00:00:00Z", "pid": 1,
+                "replicas": {"Master": pods, "Worker": pods}, "ranks": {"perPod": per_pod, "inLauncher": false},
+            });
+            fs::write(temp.path().join(RECORD), record.to_string()).unwrap();
+        };
+        write(100_000, 8);
+        assert_eq!(
+            folder.outline().unwrap().replicas[&trainyard_core::spec::Role::Worker],
+            100_000
+        );
+        folder.record().unwrap();
+        for (pods, per_pod, want) in [(u32::MAX, 1, "8589934590 pods"), (1, 0, "0 ranks each")] {
+            write(pods, per_pod);
+            for error in [folder.outline().unwrap_err(), folder.record().unwrap_err()] {
+                assert!(error.to_string().contains(want), "{error}");
+            }
+        }
     }
 }
