@@ -192,8 +192,8 @@ impl Hub {
         let (mut sender, stream) = channel(QUEUE, QUEUE_BYTES);
         let missed = ask.since.and_then(|since| {
             let missed = state.ring.since(since, &ask.topics)?;
-            let missed = missed.concat();
-            (missed.len() <= MISSED_BYTES).then_some((since, missed))
+            let bytes: usize = missed.iter().map(Bytes::len).sum();
+            (bytes <= MISSED_BYTES).then(|| (since, missed.concat()))
         });
         // A reader that leaves before it has what it missed comes back with the number that it came with.
         let number = missed

@@ -8,22 +8,39 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 
-use crate::{Ask, Dashboard, Document, Hub, Problem, ProblemCode, Question, serve};
+use crate::{Ask, Dashboard, Document, Hub, Problem, ProblemCode, Question, answer::LIMITS, serve};
 
 /// How long pages have to read the end of their streams.
 const FAREWELL: Duration = Duration::from_millis(200);
 
-/// Answers questions by a function that may block: each runs on a thread for such work, as many as questions are let in.
+/// Answers questions by a function that may block: each runs on a thread for such work, as many as questions are let in. A thread cannot be ended: one
+/// that works on a question whose time is over counts until it has finished.
 pub fn blocking(
     answer: impl Fn(&Question) -> Result<Document, Problem> + Send + Sync + 'static,
 ) -> Ask {
     let answer = Arc::new(answer);
+    let threads = Arc::new(Semaphore::new(LIMITS.questions));
     Arc::new(move |question| {
-        let answer = Arc::clone(&answer);
+        let (answer, threads) = (Arc::clone(&answer), Arc::clone(&threads));
         Box::pin(async move {
-            let work = tokio::task::spawn_blocking(move || answer(&question));
+            let Ok(thread) = threads.try_acquire_owned() else {
+                return Err(Problem {
+                    code: ProblemCode::Busy,
+                    message: format!(
+                        "{} earlier questions are still being worked on, the maximum",
+                        LIMITS.questions
+                    ),
+                    hint: "retry later; a slow disk or very large logs make answers slow"
+                        .to_owned(),
+                });
+            };
+            let work = tokio::task::spawn_blocking(move || {
+                let answered = answer(&question);
+                drop(thread);
+                answered
+            });
             work.await.unwrap_or_else(|_| {
                 Err(Problem {
                     code: ProblemCode::Unreadable,
@@ -101,5 +118,41 @@ impl Drop for Serving {
         if let Some(thread) = self.thread.take() {
             drop(thread.join());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Mutex, mpsc};
+
+    use futures::FutureExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn threads_count_until_they_have_finished() {
+        let (release, released) = mpsc::channel::<()>();
+        let released = Mutex::new(released);
+        let ask = blocking(move |question| {
+            if *question == Question::Nodes {
+                // Until the other end is dropped.
+                released.lock().unwrap().recv().unwrap_err();
+            }
+            Ok(Document::json(Vec::new()))
+        });
+        for _ in 0..LIMITS.questions {
+            // Nobody waits for the answer any more.
+            assert_eq!(ask(Question::Nodes).now_or_never(), None);
+        }
+        let refused = ask(Question::About).await.unwrap_err();
+        assert_eq!(refused.code, ProblemCode::Busy);
+        drop(release);
+        let freed = async {
+            while ask(Question::About).await.is_err() {
+                tokio::task::yield_now().await;
+            }
+        };
+        let freed = tokio::time::timeout(Duration::from_secs(30), freed).await;
+        freed.expect("a thread that has finished makes room");
     }
 }
