@@ -25,7 +25,7 @@ const LOOPBACK: Bind = Bind::At {
     host: Some(IpAddr::V4(Ipv4Addr::LOCALHOST)),
     port: 0,
 };
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_mins(1);
 const BOUNDS: Bounds = Bounds {
     size: Size {
         connections: 8,
@@ -33,11 +33,11 @@ const BOUNDS: Bounds = Bounds {
         free_bytes: 1024,
         bytes_a_second: 100_000_000,
     },
-    first: Duration::from_secs(10),
-    idle: Duration::from_secs(10),
-    body: Duration::from_secs(2),
-    request: Duration::from_secs(10),
-    answer: Duration::from_secs(10),
+    first: Duration::from_secs(30),
+    idle: Duration::from_secs(30),
+    body: Duration::from_secs(30),
+    request: Duration::from_secs(30),
+    answer: Duration::from_secs(30),
 };
 
 fn start(server: Server) -> SocketAddr {
