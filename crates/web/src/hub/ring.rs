@@ -87,10 +87,16 @@ impl Ring {
         key: &str,
         data: Bytes,
     ) -> Option<Sent> {
+        // What is held takes no more than what is sent.
+        let data = if data.len() > DATA_BYTES {
+            Bytes::from_static(STALE)
+        } else {
+            data
+        };
         let pace = self.topics.entry(topic.clone()).or_default();
         if pace.held.is_empty() && !pace.stale && now >= pace.next {
             pace.next = now + PACE_MILLIS;
-            return Some(self.send(topic, event, data));
+            return Some(self.send(topic, event, &data));
         }
         if pace.stale {
             return None;
@@ -125,11 +131,10 @@ impl Ring {
         let mut sent = Vec::new();
         for (topic, held, stale) in ready {
             if stale {
-                let data = Bytes::from_static(STALE);
-                sent.push(self.send(&topic, topic.event(), data));
+                sent.push(self.send(&topic, topic.event(), STALE));
             }
             for held in held {
-                sent.push(self.send(&topic, held.event, held.data));
+                sent.push(self.send(&topic, held.event, &held.data));
             }
         }
         sent
@@ -159,17 +164,12 @@ impl Ring {
         )
     }
 
-    fn send(&mut self, topic: &Topic, event: &'static str, data: Bytes) -> Sent {
+    fn send(&mut self, topic: &Topic, event: &'static str, data: &[u8]) -> Sent {
         self.last += 1;
-        let data = if data.len() > DATA_BYTES {
-            Bytes::from_static(STALE)
-        } else {
-            data
-        };
         let sent = Sent {
             number: self.last,
             topic: topic.clone(),
-            frame: frame(self.last, event, &data),
+            frame: frame(self.last, event, data),
         };
         self.kept_bytes += sent.frame.len();
         self.kept.push_back(sent.clone());
@@ -291,6 +291,12 @@ mod tests {
         let sent = ring.publish(90_000, &Topic::Jobs, "job", "", larger.into());
         let sent = frames(&[sent.unwrap()]);
         assert!(sent.ends_with("data: {\"stale\":true}\n\n"), "{sent}");
+        // Nor does a larger one wait for its turn.
+        let larger = Bytes::from(vec![b'x'; 16 * DATA_BYTES]);
+        let held = ring.publish(90_000, &Topic::Jobs, "job", "a", larger);
+        assert_eq!(held, None);
+        let held = &ring.topics[&Topic::Jobs].held;
+        assert!(held.iter().all(|held| held.data.len() <= DATA_BYTES));
     }
 
     #[test]

@@ -160,15 +160,16 @@ async fn what_is_malformed_gets_an_error_document() {
 }
 
 #[tokio::test]
-async fn a_thousand_connections_are_bounded() {
+async fn many_connections_are_bounded() {
     let served = start().await;
     let traffic = served.dashboard.traffic();
     let mut silent = Vec::new();
-    for _ in 0..1000 {
+    // With those of the server, fewer than the 1,024 descriptors that many systems allow.
+    for _ in 0..500 {
         silent.push(TcpStream::connect(served.address).await.unwrap());
     }
     // Who asks is answered all the same.
     assert_eq!(served.get("/api/v1/jobs", &[]).await.status, 200);
     assert!(traffic.open_now(trainyard_web::NAME) <= 256);
-    assert!(traffic.closed_so_far(trainyard_web::NAME, "room") >= 700);
+    assert!(traffic.closed_so_far(trainyard_web::NAME, "room") >= 200);
 }
