@@ -249,6 +249,7 @@ export interface Folded {
 export interface Events {
   events: { at: number | string; kind: string; rank?: number; slot?: string | { role: string; index: number }; sentence: string; attempt?: number }[];
   cursor?: string | null;
+  notes?: string[];
 }
 
 export interface Checkpoints {
@@ -261,6 +262,7 @@ export interface Spec {
 }
 
 export interface Failures {
+  notes?: string[];
   rows: {
     fingerprint: string;
     label: string;
@@ -280,4 +282,43 @@ export interface Problem {
   code: string;
   message: string;
   hint?: string;
+}
+
+/** A domain of the topology. */
+export interface Area {
+  level: string;
+  name: string | null;
+  nodes: number;
+  accelerators: Tally;
+  areas?: Area[];
+  hosts?: Host[];
+}
+
+/** Accelerators, each counted once. */
+export interface Tally {
+  total: number;
+  free: number;
+  held: number;
+  foreign: number;
+  out: number;
+}
+
+export interface Host {
+  name: string;
+  state?: string | null;
+  preflight?: { outcome?: string; why?: string };
+  probationUntil?: string;
+  accelerators: Tally;
+  holders: { gang: string; accelerators: number }[];
+}
+
+export interface ClusterNodes {
+  cluster: Area;
+  warnings?: string[];
+}
+
+export interface Queue {
+  rows: { id: string; job: string; namespace: string; createdAt?: string; pods: number; accelerators?: number; reason?: string; queue?: string }[];
+  rowsLeftOut?: number;
+  unreadable?: { run: string; why: string }[];
 }

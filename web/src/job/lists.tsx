@@ -7,7 +7,7 @@ import { CopyCommand, Empty, Failure, Sentence, Skeleton, Time } from "../parts/
 import { Text } from "../parts/text";
 import { route } from "../route";
 import type { Checkpoints, Events, Problem, Spec } from "../types";
-import { bytes, count, duration, some, spaced } from "../words";
+import { bytes, capital, count, duration, some, spaced } from "../words";
 import { yaml } from "../yaml";
 
 /** Checkpoints, the newest first. */
@@ -104,6 +104,11 @@ export function EventsTab({ run }: { run: string }) {
       </div>
       {events.problem && !data && <Failure problem={events.problem} retry={events.retry} />}
       {!data && !events.problem && <Skeleton lines={6} show={events.slow} />}
+      {data?.notes?.slice(0, 50).map((note) => (
+        <p class="quiet small">
+          <Sentence text={capital(note)} />
+        </p>
+      ))}
       {data && all.length === 0 && <Empty text="Nothing happened yet." />}
       <ol class="events" id="events">
         {all.map((it) => (

@@ -1,12 +1,13 @@
-/** Nodes and queue. Runs of one machine have neither: the page shows why, and the command that does. */
+/** Nodes and queue: of a cluster as tables. Runs of one machine have neither: the page shows why, and the command that does. */
 import { useEffect } from "preact/hooks";
 import { firstView } from "../about";
 import { path } from "../api";
 import { useDocument } from "../load";
 import { Command, Failure, Sentence, Skeleton } from "../parts/basics";
-import { Text } from "../parts/text";
 import { watch } from "../stream";
+import type { ClusterNodes, Queue } from "../types";
 import { capital } from "../words";
+import { NodesTable, QueueTable } from "./cluster";
 
 /** The command in a text, where it has one in backticks. */
 function commandIn(text: string): string | undefined {
@@ -15,7 +16,7 @@ function commandIn(text: string): string | undefined {
 
 /** A page that this way of serving may not have. */
 export function ElsewherePage({ what }: { what: "nodes" | "queue" }) {
-  const document = useDocument<Record<string, unknown>>(path([what]));
+  const document = useDocument<ClusterNodes | Queue>(path([what]), ["jobs"]);
   useEffect(() => watch(undefined), []);
   useEffect(() => {
     if (document.data || document.problem) firstView();
@@ -43,11 +44,8 @@ export function ElsewherePage({ what }: { what: "nodes" | "queue" }) {
       )}
       {problem && problem.code !== "notHere" && <Failure problem={problem} retry={document.retry} />}
       {!document.data && !problem && <Skeleton lines={4} show={document.slow} />}
-      {document.data && (
-        <pre class="raw" tabIndex={0} role="region" aria-label="document">
-          <Text raw={JSON.stringify(document.data, null, 2)} />
-        </pre>
-      )}
+      {document.data && "cluster" in document.data && <NodesTable nodes={document.data} />}
+      {document.data && "rows" in document.data && <QueueTable queue={document.data} />}
     </>
   );
 }

@@ -9,7 +9,7 @@ import { Text } from "../parts/text";
 import { jobLink, route, setQuery } from "../route";
 import { watch } from "../stream";
 import type { Failures } from "../types";
-import { count } from "../words";
+import { capital, count } from "../words";
 
 const WINDOWS = ["1d", "7d", "30d", "90d"];
 
@@ -42,6 +42,11 @@ export function FailuresPage() {
       </div>
       {failures.problem && !(data && isSilence(failures.problem)) && <Failure problem={failures.problem} retry={failures.retry} />}
       {!data && !failures.problem && <Skeleton lines={5} show={failures.slow} />}
+      {data?.notes?.slice(0, 50).map((note) => (
+        <p class="quiet small">
+          <Sentence text={capital(note)} />
+        </p>
+      ))}
       {data && data.rows.length === 0 && <Empty text={`No verdict was stored in the last ${window.replace("d", " d")}.`} />}
       {data && data.rows.length > 0 && (
         <div class="scroll-x" tabIndex={0} role="region" aria-label="Failures by cause">

@@ -111,7 +111,7 @@ export function JobsPage() {
       {data && data.rows.length > 0 && <Table jobs={data} sort={query.sort} />}
       {data?.unreadable && data.unreadable.length > 0 && (
         <details class="panel">
-          <summary>{some(data.unreadable.length, "run")} cannot be read</summary>
+          <summary>{some(data.unreadable.length, "entry", "entries")} cannot be read</summary>
           <ul>
             {data.unreadable.map((it) => (
               <li>

@@ -336,3 +336,40 @@ test("trace_is_saved_as_a_file", async () => {
     assert.deepEqual(seen.errors, []);
   });
 });
+
+const tally = (total, free) => ({ total, free, held: total - free, foreign: 0, out: 0 });
+
+test("nodes_of_a_cluster_are_a_table", async () => {
+  const host = (name, state) => ({ name, state, accelerators: tally(8, state ? 0 : 8), cpu: [1, 2], holders: [{ gang: "team-a/sft", accelerators: 8 }] });
+  const rack = (name, hosts) => ({ level: "rack", name, nodes: hosts.length, accelerators: tally(16, 8), areas: [], hosts });
+  const cluster = { level: "cluster", name: null, nodes: 3, accelerators: tally(24, 16), hosts: [], areas: [rack("r1", [host("gpu-0", null), host("gpu-1", "cordoned")]), rack(null, [host("<b>gpu-2</b>", null)])] };
+  for (const width of [1280, 320]) {
+    await visit({ hash: "#/queue", width }, async (page, seen) => {
+      await page.waitForSelector("#not-here");
+      await page.route("**/api/v1/nodes", (route) => route.fulfill({ contentType: "application/json", body: JSON.stringify({ version: 1, levels: [], cluster, warnings: ["`r1` has 2 nodes"] }) }));
+      await page.keyboard.press("g");
+      await page.keyboard.press("n");
+      await page.waitForSelector("#nodes");
+      const rows = await page.$$eval("#nodes tbody tr", (all) => all.map((row) => row.textContent));
+      assert.match(rows[0], /^r1 › gpu-1.*cordoned$/);
+      assert.match(rows[2], /^no rack › <b>gpu-2<.b>88/);
+      assert.match(await page.textContent("main"), /3 nodes, 24 GPUs: 16 free, 8 held by jobs/);
+      assert.equal(await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth), 0);
+      assert.deepEqual(seen.errors, []);
+    });
+  }
+});
+
+test("queue_of_a_cluster_has_reasons", async () => {
+  const rows = [{ id: "1", job: "sweep", namespace: "team-b", createdAt: "2026-11-18T11:00:00Z", pods: 4, accelerators: 32, reason: "needs 4 nodes with 8 free GPUs in one rack; `r1` has 3", queue: "team-b" }];
+  await visit({ hash: "#/nodes" }, async (page, seen) => {
+    await page.waitForSelector("#not-here");
+    await page.route("**/api/v1/queue", (route) => route.fulfill({ contentType: "application/json", body: JSON.stringify({ version: 1, rows, rowsLeftOut: 2, unreadable: [] }) }));
+    await page.keyboard.press("g");
+    await page.keyboard.press("q");
+    await page.waitForSelector("#queue");
+    assert.match(await page.textContent("main"), /sweep team-b432team-b.*needs 4 nodes with 8 free GPUs in one rack; r1 has 3.*2 more jobs not shown/);
+    assert.equal(await page.getAttribute("#queue a", "href"), "#/job/team-b/sweep");
+    assert.deepEqual(seen.errors, []);
+  });
+});
