@@ -54,7 +54,7 @@ fn status(phase: Phase) -> JobStatus {
     let record = &mut status.trainyard;
     record.attempt = 2;
     record.spent.infrastructure = 1;
-    record.ledger.began = Some(now - Duration::from_secs(4_260));
+    record.ledger.began = Some(now - Duration::from_mins(71));
     record.ledger.attempts = vec![AttemptSpans { attempt: 1, millis }];
     record.ledger.open = Some(OpenSpan {
         attempt: 2,
