@@ -310,9 +310,11 @@ def main() -> None:
                 totals[name].append(total)
             if name in loads:
                 loads[name].append(bench.load_of(name))
+                print(f"run {run + 1} of {options.runs}: {name}: load {loads[name][-1]:.3f} s", file=sys.stderr, flush=True)
             # Disks are small beside states: what was measured goes at once.
             bench.clean()
         copies.append(bench.copy())
+        print(f"run {run + 1} of {options.runs}: one copy {copies[-1]:.3f} s", file=sys.stderr, flush=True)
     growth = None
     if options.saves:
         before = None
