@@ -83,15 +83,24 @@ pub(crate) fn slots(replicas: &Replicas) -> impl Iterator<Item = Slot> + '_ {
     roles.flat_map(|(role, count)| (0..*count).map(|index| Slot::new(*role, index)))
 }
 
-/// The pod of `job` called `name`, in its short form or whole.
+/// The pod of `job` called `name`, in its short form or whole. The work is the same however many pods there are.
 pub(crate) fn slot_called(job: &str, replicas: &Replicas, name: &str) -> Option<Slot> {
     let rest = name
         .strip_prefix(job)
         .and_then(|rest| rest.strip_prefix('-'));
-    slots(replicas).find(|slot| {
-        let short = short(*slot);
-        short == name || Some(short.as_str()) == rest
-    })
+    let of_role = |name: &str, role: Role, count: u32| {
+        let index = match name.rsplit_once('-') {
+            Some((_, index)) => index.parse().ok()?,
+            None => 0,
+        };
+        let slot = Slot::new(role, index);
+        (index < count && short(slot) == name).then_some(slot)
+    };
+    let called = |name: &str| {
+        let mut roles = replicas.iter();
+        roles.find_map(|(role, count)| of_role(name, *role, *count))
+    };
+    called(name).or_else(|| called(rest?))
 }
 
 /// The name of the pod in `slot`, without the job's.
@@ -175,6 +184,30 @@ mod tests {
             assert_eq!(names.of(&slots(parts), container), want);
         }
         assert_eq!(names.column(), "[worker-10]".len());
+    }
+
+    #[test]
+    fn pods_are_found_by_name_however_many() {
+        let replicas = Replicas::from([(Role::Launcher, 1), (Role::Worker, u32::MAX)]);
+        let last = Slot::new(Role::Worker, u32::MAX - 1);
+        let cases = [
+            ("worker-0", Some(Slot::new(Role::Worker, 0))),
+            ("j-worker-7", Some(Slot::new(Role::Worker, 7))),
+            ("j-worker-4294967294", Some(last)),
+            ("j-launcher", Some(Slot::new(Role::Launcher, 0))),
+            ("launcher", Some(Slot::new(Role::Launcher, 0))),
+            ("worker-4294967295", None),
+            ("worker-07", None),
+            ("worker-+7", None),
+            ("launcher-0", None),
+            ("j-master-0", None),
+            ("jworker-0", None),
+            ("worker", None),
+            ("", None),
+        ];
+        for (name, want) in cases {
+            assert_eq!(slot_called("j", &replicas, name), want, "{name}");
+        }
     }
 
     #[test]

@@ -23,6 +23,7 @@ mod window;
 
 use std::{
     collections::BTreeMap,
+    panic::AssertUnwindSafe,
     path::{Path, PathBuf},
     sync::{Mutex, MutexGuard, PoisonError},
 };
@@ -89,13 +90,17 @@ impl Local {
         }
     }
 
-    /// The row of a run, for a list that is shown already.
+    /// The row of a run, for a list that is shown already; nothing where it cannot be made. Whoever watches runs must not end with one of them, so a
+    /// defect here is no more than that.
     pub(crate) fn row(&self, run: &str, now: Timestamp) -> Option<Row> {
-        let store = self.store().ok()?;
-        let folder = names::find(&store, run).ok()?;
-        let live = self.index().live_run(&store, &folder.job);
-        let is_live = live.as_ref() == Some(&folder.id);
-        self.row_of(&folder, is_live, now).ok()
+        let row = || {
+            let store = self.store().ok()?;
+            let folder = names::find(&store, run).ok()?;
+            let live = self.index().live_run(&store, &folder.job);
+            let is_live = live.as_ref() == Some(&folder.id);
+            self.row_of(&folder, is_live, now).ok()
+        };
+        std::panic::catch_unwind(AssertUnwindSafe(row)).unwrap_or_default()
     }
 
     fn about(&self, now: Timestamp) -> impl Serialize {

@@ -27,6 +27,9 @@ use super::{
 };
 use crate::stored::Stored;
 
+#[cfg(test)]
+mod tests;
+
 /// Bytes of all logs together that are folded.
 const BYTES_MAX: u64 = 64 << 20;
 /// Of that, how much the log of the first failure may take.
@@ -91,6 +94,17 @@ struct Next {
     severity: Severity,
 }
 
+/// What a document of folded logs was made of: the same gives the same.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct MadeOf {
+    /// Bytes of all logs.
+    bytes: u64,
+    /// Lines that verdicts rest on.
+    causes: Vec<String>,
+    /// The pod that failed first.
+    failed: Option<String>,
+}
+
 impl RunSlot {
     pub(super) fn folded_logs(
         &self,
@@ -102,23 +116,26 @@ impl RunSlot {
         let attempt = logs.first().map_or(0, |log| log.attempt);
         let sizes: Vec<u64> = logs.iter().map(super::logs::size).collect();
         let bytes = sizes.iter().copied().fold(0, u64::saturating_add);
-        // Whoever asks for the same meanwhile waits for this answer, and does not make it twice.
-        let mut known = lock(&self.folded);
-        if let Some((of, json)) = known.get(&attempt)
-            && *of == bytes
-        {
-            return Ok(Document::json(json.to_vec()));
-        }
-        let causes: Vec<String> = self
-            .moment(now)?
-            .chronicle
-            .verdicts
-            .iter()
+        let verdicts = self.moment(now)?;
+        let verdicts = verdicts.chronicle.verdicts.iter();
+        let causes: Vec<String> = verdicts
             .filter(|(_, it)| it.summary.attempt == attempt)
             .flat_map(|(_, it)| it.evidence.iter().map(|line| line.text.clone()))
             .collect();
-        let answer = document(&fold(&self.id, &stored, &logs, &sizes, &causes))?;
-        known.insert(attempt, (bytes, Arc::new(answer.json.clone())));
+        let made_of = MadeOf {
+            bytes,
+            causes,
+            failed: failed_pod(&stored, attempt).map(str::to_owned),
+        };
+        // Whoever asks for the same meanwhile waits for this answer, and does not make it twice.
+        let mut known = lock(&self.folded);
+        if let Some((of, json)) = known.get(&attempt)
+            && *of == made_of
+        {
+            return Ok(Document::json(json.to_vec()));
+        }
+        let answer = document(&fold(&self.id, &stored, &logs, &sizes, &made_of))?;
+        known.insert(attempt, (made_of, Arc::new(answer.json.clone())));
         // The newest ones are what people look at.
         while known.len() > 4 {
             known.pop_first();
@@ -132,11 +149,10 @@ fn fold<'a>(
     stored: &Stored,
     logs: &[LogFile],
     sizes: &[u64],
-    causes: &[String],
+    made_of: &MadeOf,
 ) -> FoldedLogs<'a> {
     let attempt = logs.first().map_or(0, |log| log.attempt);
-    let failed = stored.failures.iter().find(|it| it.attempt == attempt);
-    let is_failed = |log: &LogFile| failed.is_some_and(|it| it.pod == log.pod);
+    let is_failed = |log: &LogFile| made_of.failed.as_deref() == Some(log.pod.as_str());
     let rooms = rooms(sizes, logs.iter().map(is_failed).collect());
     let (mut parts, mut unread) = (Vec::new(), Vec::new());
     let (mut bytes, mut left_out) = (0, 0);
@@ -153,7 +169,7 @@ fn fold<'a>(
                 parts.push(Part {
                     log,
                     rank,
-                    times: log.times(),
+                    times: times_of(log.times(), &pieces),
                     pieces,
                     place: 0,
                     before: VecDeque::new(),
@@ -167,7 +183,7 @@ fn fold<'a>(
         }
     }
     let (folder, first) = push_all(&mut parts);
-    let causes: Vec<&str> = causes.iter().map(String::as_str).collect();
+    let causes: Vec<&str> = made_of.causes.iter().map(String::as_str).collect();
     let before = first.as_ref().map(|it| it.before.as_slice());
     FoldedLogs {
         run,
@@ -186,24 +202,48 @@ fn rooms(sizes: &[u64], is_failed: Vec<bool>) -> Vec<u64> {
     if all <= BYTES_MAX {
         return sizes.to_vec();
     }
+    let count = |of: usize| u64::try_from(of).unwrap_or(u64::MAX).max(1);
+    // A pod may have many containers.
+    let failed = is_failed.iter().filter(|is_failed| **is_failed);
+    let each = FAILED_BYTES.min(2 * FAILED_BYTES / count(failed.count()));
     let failed: u64 = sizes
         .iter()
         .zip(&is_failed)
         .filter(|(_, is_failed)| **is_failed)
-        .map(|(size, _)| (*size).min(FAILED_BYTES))
+        .map(|(size, _)| (*size).min(each))
         .sum();
-    let failed = failed.min(2 * FAILED_BYTES);
-    let count = u64::try_from(sizes.len()).unwrap_or(u64::MAX).max(1);
-    let share = (BYTES_MAX - failed) / count;
+    let share = (BYTES_MAX - failed) / count(sizes.len());
     let room = |(size, is_failed): (&u64, bool)| {
-        let most = if is_failed {
-            share.max(FAILED_BYTES)
-        } else {
-            share
-        };
+        let most = if is_failed { share.max(each) } else { share };
         (*size).min(most)
     };
     sizes.iter().zip(is_failed).map(room).collect()
+}
+
+/// The pod that failed first in an attempt.
+fn failed_pod(stored: &Stored, attempt: u32) -> Option<&str> {
+    let failed = stored.failures.iter().find(|it| it.attempt == attempt);
+    failed.map(|failed| failed.pod.as_str())
+}
+
+/// Those of the times of a log that belong to `pieces` of it, one for each place: a log of a month has tens of thousands.
+fn times_of(mut times: Vec<(u64, i64)>, pieces: &VecDeque<(u64, Vec<u8>)>) -> Vec<(u64, i64)> {
+    let begin = pieces.front().map_or(0, |(begin, _)| *begin);
+    let last = pieces.back();
+    let end = last.map_or(0, |(begin, piece)| begin.saturating_add(piece.len() as u64));
+    times.truncate(times.partition_point(|(offset, _)| *offset < end));
+    let first = times.partition_point(|(offset, _)| *offset <= begin);
+    times.drain(..first.saturating_sub(1));
+    // The last one of a place is the one that counts.
+    times.dedup_by(|next, kept| {
+        let is_same = next.0 == kept.0;
+        if is_same {
+            kept.1 = next.1;
+        }
+        is_same
+    });
+    times.shrink_to_fit();
+    times
 }
 
 /// The last `room` bytes of a log, from the begin of a line on.

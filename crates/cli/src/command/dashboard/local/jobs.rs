@@ -247,7 +247,7 @@ fn begin(listed: &[Listed], cursor: Option<&str>) -> Result<usize, Problem> {
         return Err(problem(ProblemCode::BadRequest, message, hint));
     };
     let known = listed.iter().position(|it| it.id == id);
-    Ok(known.map_or(place, |known| known + 1))
+    Ok(known.map_or(place, |known| known + 1).min(listed.len()))
 }
 
 /// How rows are sorted.

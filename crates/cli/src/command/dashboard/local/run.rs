@@ -28,6 +28,7 @@ use super::{
     Local,
     cache::Stamp,
     document,
+    folded::MadeOf,
     history::{History, known_until},
     index::ending,
     lock, names, of_run, problem, unreadable,
@@ -38,8 +39,8 @@ use crate::stored::Stored;
 /// Rows of runs that are over, which are kept. One takes about two kilobytes.
 const ROWS_KEPT: usize = 4_096;
 
-/// A document of folded logs, and the bytes of the logs that it was made of.
-type FoldedDocument = (u64, Arc<Vec<u8>>);
+/// A document of folded logs, and what it was made of.
+type FoldedDocument = (MadeOf, Arc<Vec<u8>>);
 
 /// A run that pages look at.
 #[derive(Debug)]

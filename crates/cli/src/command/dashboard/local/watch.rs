@@ -23,8 +23,10 @@ use crate::failure::Failure;
 
 /// Folders of jobs that are looked at each time; of more, the next ones come with the next look.
 const JOBS_EACH: usize = 512;
-/// Logs of a live run whose growth is looked at.
-const LOGS_MAX: usize = 1_024;
+/// Logs of a live run whose growth is looked at each time; of more, the next ones come with the next look.
+const LOGS_EACH: usize = 1_024;
+/// Logs that are listed at every look. Of more, every second look lists them, and so on: listing costs a call for each pod.
+const LOGS_LISTED: usize = 16_384;
 /// Facts of a run that are handed on each time; more are read by whoever asks for the history.
 const FACTS_MAX: usize = 256;
 
@@ -95,6 +97,10 @@ struct Live {
     files: BTreeMap<&'static str, FileStamp>,
     facts: u64,
     logs: BTreeMap<(u32, String, String), u64>,
+    /// The log that is looked at first the next time.
+    next_log: usize,
+    /// How many looks list no logs from now on.
+    skipped: usize,
 }
 
 /// The files that a live run writes, and what they are about.
@@ -194,6 +200,7 @@ impl Watcher {
             .take_if(|known| live.as_ref() != Some(&known.folder.id));
         if let Some(mut ended) = ended {
             // What it wrote last, and that it is over.
+            ended.skipped = 0;
             let mut change = ended.look();
             change.parts.insert(Part::Status);
             changes.push(change);
@@ -231,6 +238,8 @@ impl Watcher {
                         files: BTreeMap::new(),
                         facts: 0,
                         logs: BTreeMap::new(),
+                        next_log: 0,
+                        skipped: 0,
                     };
                     // What is there already is no change.
                     let change = live.look();
@@ -293,13 +302,25 @@ impl Live {
 
     /// Only the last attempt writes.
     fn look_at_logs(&mut self, change: &mut Change) {
+        if self.skipped > 0 {
+            self.skipped -= 1;
+            return;
+        }
         let attempts = self.folder.attempts().unwrap_or_default();
         let Some(attempt) = attempts.last() else {
             return;
         };
         let logs = self.folder.logs(*attempt).unwrap_or_default();
         self.logs.retain(|(of, ..), _| of == attempt);
-        for log in logs.iter().take(LOGS_MAX) {
+        let count = logs.len();
+        self.skipped = count / LOGS_LISTED;
+        let first = match count {
+            0..=LOGS_EACH => 0,
+            _ => self.next_log % count,
+        };
+        self.next_log = first + LOGS_EACH;
+        let turn = logs.iter().cycle().skip(first);
+        for log in turn.take(count.min(LOGS_EACH)) {
             let size = size(log);
             let key = (*attempt, log.pod.clone(), log.container.clone());
             if self.logs.insert(key, size) != Some(size) && size > 0 {

@@ -81,3 +81,23 @@ fn dashboard_watcher_notices_what_changed() {
     assert!(parts(&watcher.poll(at(0))).contains(&Part::Status));
     assert_eq!(watcher.poll(at(0)), []);
 }
+
+#[test]
+fn dashboard_watcher_looks_at_every_log_in_turn() {
+    let mut folder = Folder::new();
+    let run = folder.run("j", "20261118T000000Z", at(0));
+    let logs: Vec<_> = (0..1_100)
+        .map(|pod| run.log(1, &format!("j-worker-{pod:04}"), b"one\n"))
+        .collect();
+    folder.live(&run);
+    let mut watcher = Watcher::open(folder.root()).unwrap();
+    watcher.poll(at(0));
+    fs::write(&logs[1_099], b"one\ntwo\n").unwrap();
+    let changes: Vec<Change> = (0..2).flat_map(|_| watcher.poll(at(0))).collect();
+    let grown = changes.iter().flat_map(|change| &change.logs);
+    let found: Vec<u64> = grown
+        .filter(|log| log.pod == "j-worker-1099")
+        .map(|log| log.size)
+        .collect();
+    assert_eq!(found, [8]);
+}
