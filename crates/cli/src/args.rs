@@ -350,6 +350,7 @@ impl Command {
     fn place_mut(&mut self) -> Option<&mut Place> {
         match self {
             Self::Ps(args) => Some(&mut args.place),
+            Self::Dashboard(args) => Some(&mut args.place),
             Self::Status(args) => Some(&mut args.place),
             Self::Logs(args) => Some(&mut args.place),
             Self::Stacks(args) => Some(&mut args.place),

@@ -9,7 +9,10 @@ use trainyard_kube::{
     look::{self, JobSeen, Look, LookError, Words},
 };
 
-pub(crate) use self::{kubectl::RankPods, report::row};
+pub(crate) use self::{
+    kubectl::RankPods,
+    report::{report, row},
+};
 use crate::{
     args::{PLUGIN_PROGRAM, Place},
     failure::Failure,
@@ -128,17 +131,7 @@ impl Site<'_> {
 
     /// The flags that mean this cluster and namespace, each with a space before it.
     pub(crate) fn flags(&self) -> String {
-        let mut flags = String::new();
-        if !self.place.plugin {
-            flags.push_str(" --cluster");
-        }
-        if let Some(context) = &self.place.server.context {
-            flags = format!("{flags} --context {context}");
-        }
-        if let Some(kubeconfig) = &self.place.server.kubeconfig {
-            flags = format!("{flags} --kubeconfig {}", kubeconfig.display());
-        }
-        format!("{flags} -n {}", self.namespace)
+        flags(self.place, &self.namespace)
     }
 
     /// A command of this program for the job that `word` means.
@@ -153,6 +146,21 @@ impl Site<'_> {
             handle: format!("{word}{}", self.flags()),
         }
     }
+}
+
+/// The flags that mean the cluster of `place` and a namespace of it, each with a space before it.
+pub(crate) fn flags(place: &Place, namespace: &str) -> String {
+    let mut flags = String::new();
+    if !place.plugin {
+        flags.push_str(" --cluster");
+    }
+    if let Some(context) = &place.server.context {
+        flags = format!("{flags} --context {context}");
+    }
+    if let Some(kubeconfig) = &place.server.kubeconfig {
+        flags = format!("{flags} --kubeconfig {}", kubeconfig.display());
+    }
+    format!("{flags} -n {namespace}")
 }
 
 /// The slot of a pod of the job, which may be gone.

@@ -4,17 +4,19 @@ use std::{net::SocketAddr, path::PathBuf};
 
 use clap::Args as ClapArgs;
 
-use super::{Format, State};
+use super::{Format, Place, State};
 
-/// Show the runs of this machine as pages in a browser
+/// Show the runs of this machine, or the jobs of a cluster, as pages in a browser
 ///
 /// Serves them until Ctrl-C, on the loopback address and a free port, and prints the URL. The URL holds a token, a new one at each start:
-/// whoever has it can read job files and logs of this folder. The pages change nothing.
+/// whoever has it can read job files and logs of this folder, or what your kubeconfig may read of the cluster. The pages change nothing.
 #[derive(Debug, ClapArgs)]
 #[command(after_long_help = "\
 Examples:
   trainyard dashboard                      serve the runs below ./.trainyard
   trainyard dashboard --open               and show them in the browser of this desktop
+  trainyard dashboard --cluster -n team-a  the jobs of a namespace, with the rights of your kubeconfig
+  trainyard dashboard -A --context prod    the jobs of all namespaces of a cluster
   trainyard dashboard --bind 127.0.0.1:8265   on a port of your choice, for `ssh -L 8265:127.0.0.1:8265 HOST`
   trainyard dashboard --bind 0.0.0.0:8265 --token-file token.txt --host gpu-01.example.com:8265")]
 pub(crate) struct Dashboard {
@@ -43,9 +45,14 @@ pub(crate) struct Dashboard {
     /// Read the assets of the page from a folder, for work on the page itself
     #[arg(long, value_name = "DIR", hide = true)]
     pub(crate) assets: Option<PathBuf>,
+    /// Show the jobs of all namespaces; implies `--cluster`
+    #[arg(short = 'A', long, conflicts_with = "namespace")]
+    pub(crate) all_namespaces: bool,
     #[command(flatten)]
     pub(crate) state: State,
     /// How to print where the pages are: the URL on stderr, or one object on stdout
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub(crate) format: Format,
+    #[command(flatten)]
+    pub(crate) place: Place,
 }

@@ -45,44 +45,55 @@ impl Site<'_> {
         pods: &[PodSeen],
         now: Timestamp,
     ) -> JobReport {
-        let row = row(job);
-        let record = &job.status.trainyard;
-        // The clock of the ledger stops with the job.
-        let until = row.ended_at.unwrap_or(now);
-        let invalid = job.errors.first();
-        let notes = [
-            (
-                "unreadable",
-                job.unreadable.as_ref().map(ToString::to_string),
-            ),
-            (
-                "invalid",
-                invalid.map(|first| format!("{}: {}", first.code, first.message)),
-            ),
-            ("managed by", job.manager().map(str::to_owned)),
-        ];
-        let notes = notes.into_iter();
-        JobReport {
-            budget: budget(&job.status, &job.limits()),
-            progress: record.progress.clone(),
-            stalled: record.stall(now).filter(|_| row.live),
-            ledger: record.ledger.totals(until),
-            timeline: record.ledger.spans(until),
-            trained_ratio: record.ledger.ettr(until),
-            failures: None,
-            places: Some(pods.iter().map(placed).collect()),
-            status: job.status.clone(),
-            replicas: job.job.as_ref().map(Job::replicas).unwrap_or_default(),
-            limits: job.limits(),
-            notes: notes
-                .filter_map(|(heading, text)| Some((heading, clean::text(&text?))))
-                .collect(),
-            more: vec![
-                ("namespace", row.namespace.clone()),
-                ("why", format!("`{}`", self.command("explain", word))),
-            ],
-            row,
-        }
+        let places = pods.iter().map(placed).collect();
+        report(job, places, &self.command("explain", word), now)
+    }
+}
+
+/// The answer of `status` for a job whose pods are at `places`; `explain` is the command that prints more.
+pub(crate) fn report(
+    job: &JobSeen,
+    places: Vec<Placed>,
+    explain: &str,
+    now: Timestamp,
+) -> JobReport {
+    let row = row(job);
+    let record = &job.status.trainyard;
+    // The clock of the ledger stops with the job.
+    let until = row.ended_at.unwrap_or(now);
+    let invalid = job.errors.first();
+    let notes = [
+        (
+            "unreadable",
+            job.unreadable.as_ref().map(ToString::to_string),
+        ),
+        (
+            "invalid",
+            invalid.map(|first| format!("{}: {}", first.code, first.message)),
+        ),
+        ("managed by", job.manager().map(str::to_owned)),
+    ];
+    let notes = notes.into_iter();
+    JobReport {
+        budget: budget(&job.status, &job.limits()),
+        progress: record.progress.clone(),
+        stalled: record.stall(now).filter(|_| row.live),
+        ledger: record.ledger.totals(until),
+        timeline: record.ledger.spans(until),
+        trained_ratio: record.ledger.ettr(until),
+        failures: None,
+        places: Some(places),
+        status: job.status.clone(),
+        replicas: job.job.as_ref().map(Job::replicas).unwrap_or_default(),
+        limits: job.limits(),
+        notes: notes
+            .filter_map(|(heading, text)| Some((heading, clean::text(&text?))))
+            .collect(),
+        more: vec![
+            ("namespace", row.namespace.clone()),
+            ("why", format!("`{explain}`")),
+        ],
+        row,
     }
 }
 

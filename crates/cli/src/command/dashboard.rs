@@ -1,8 +1,9 @@
-//! `trainyard dashboard`: serves the runs of this machine as pages.
+//! `trainyard dashboard`: serves the runs of this machine, or the jobs of a cluster, as pages.
 //!
-//! Joins the two sides: [`local`] answers what pages ask and finds what changed; `web` serves both.
+//! Joins the two sides: [`local`] or [`cluster`] answers what pages ask and finds what changed; `web` serves both.
 
 mod browser;
+mod cluster;
 pub(crate) mod local;
 mod token;
 
@@ -18,9 +19,12 @@ use anyhow::Context as _;
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::json;
-use trainyard_web::{Hub, Options, Serving, Token, Topic, blocking, local_hosts};
+use trainyard_web::{Ask, Hub, Options, Serving, Token, Topic, blocking, local_hosts};
 
-use self::local::{Change, Local, Watcher};
+use self::{
+    cluster::{Cluster, Watching},
+    local::{Change, Local, Watcher},
+};
 use crate::{
     args::{Dashboard, Format},
     failure::{Exit, Failure},
@@ -45,6 +49,59 @@ struct Address<'a> {
     token: Option<&'a str>,
 }
 
+/// What is shown: whoever answers, and whoever notices changes.
+enum Shown {
+    Machine(Arc<Local>, Watcher),
+    Cluster(Arc<Cluster>, Watching),
+}
+
+impl Shown {
+    fn open(args: &Dashboard) -> Result<Self, Failure> {
+        if args.all_namespaces || args.place.is_cluster() {
+            let cluster = Arc::new(Cluster::connect(&args.place, args.all_namespaces)?);
+            let watching = Watching::start(Arc::clone(&cluster));
+            let watching = watching.context("cannot start to watch the cluster")?;
+            return Ok(Self::Cluster(cluster, watching));
+        }
+        let local = Arc::new(Local::open(&args.state.state_dir)?);
+        let watcher = Watcher::open(&args.state.state_dir)?;
+        Ok(Self::Machine(local, watcher))
+    }
+
+    fn ask(&self) -> Ask {
+        match self {
+            Self::Machine(local, _) => {
+                let local = Arc::clone(local);
+                blocking(move |question| local.answer(question, Timestamp::now()))
+            }
+            Self::Cluster(cluster, _) => {
+                let cluster = Arc::clone(cluster);
+                blocking(move |question| cluster.answer(question, Timestamp::now()))
+            }
+        }
+    }
+
+    /// What it is, in words.
+    fn words(&self, args: &Dashboard) -> String {
+        match self {
+            Self::Machine(..) => format!("the runs below `{}`", args.state.state_dir.display()),
+            Self::Cluster(cluster, _) => cluster.words(),
+        }
+    }
+
+    /// Publishes what has changed.
+    fn publish(&mut self, hub: &Hub, now: Timestamp) {
+        match self {
+            Self::Machine(local, watcher) => {
+                for change in watcher.poll(now) {
+                    publish(&change, local, hub, now);
+                }
+            }
+            Self::Cluster(_, watching) => watching.publish(hub, now),
+        }
+    }
+}
+
 /// Serves until Ctrl-C.
 pub(super) fn run(args: &Dashboard, printer: &mut Printer) -> Result<Exit, Failure> {
     let is_own = args.bind.ip().is_loopback();
@@ -59,7 +116,8 @@ pub(super) fn run(args: &Dashboard, printer: &mut Printer) -> Result<Exit, Failu
         Some(path) => token::read(path)?,
         None => Token::random().context("cannot start the dashboard")?,
     };
-    let local = Arc::new(Local::open(&args.state.state_dir)?);
+    // It outlives the server, whose thread must not be the one that drops the connection to a cluster.
+    let mut shown = Shown::open(args)?;
     let signals = Signals::listen().context("cannot install signal handlers")?;
     let listener = TcpListener::bind(args.bind)
         .with_context(|| format!("cannot listen at `{}`", args.bind))
@@ -70,24 +128,20 @@ pub(super) fn run(args: &Dashboard, printer: &mut Printer) -> Result<Exit, Failu
         .local_addr()
         .context("cannot read the address that the dashboard listens at")?;
     let hub = Arc::new(Hub::new());
-    let ask = {
-        let local = Arc::clone(&local);
-        blocking(move |question| local.answer(question, Timestamp::now()))
-    };
     let options = Options {
         hosts: hosts(at, &args.host),
         base_path: args.base_path.clone().unwrap_or_default(),
         assets: args.assets.clone(),
     };
-    let dashboard = trainyard_web::Dashboard::new(ask, Arc::clone(&hub), token.clone(), options)
-        .context("cannot serve below `--base-path`")?;
-    let watcher = Watcher::open(&args.state.state_dir)?;
+    let dashboard =
+        trainyard_web::Dashboard::new(shown.ask(), Arc::clone(&hub), token.clone(), options)
+            .context("cannot serve below `--base-path`")?;
     let code = args.open.then(|| dashboard.one_time_code()).transpose();
     let code = code.context("cannot make a code for the browser")?;
     let serving = Serving::start(listener, dashboard, Arc::clone(&hub))
         .context("cannot start the server of the dashboard")?;
     let url = page_url(at, args.base_path.as_deref());
-    announce(args, &url, &token, printer)?;
+    announce(args, &shown.words(args), (&url, &token), printer)?;
     if let Some(code) = code
         && let Err(error) = browser::open(&format!("{url}#code={code}"))
     {
@@ -97,19 +151,18 @@ pub(super) fn run(args: &Dashboard, printer: &mut Printer) -> Result<Exit, Failu
     }
     follow(
         &Follow {
-            local: &local,
             hub: &hub,
             serving: &serving,
             signals: &signals,
         },
-        watcher,
+        &mut shown,
     )
 }
 
 fn announce(
     args: &Dashboard,
-    url: &str,
-    token: &Token,
+    what: &str,
+    (url, token): (&str, &Token),
     printer: &mut Printer,
 ) -> Result<(), Failure> {
     let shown = args.token_file.is_none().then(|| token.expose());
@@ -128,21 +181,19 @@ fn announce(
             "dashboard: {url}#token=… (the token is in the file)\n"
         )),
     }
-    let root = args.state.state_dir.display();
-    printer.summary(&format!("shows the runs below `{root}`; Ctrl-C ends it"));
+    printer.summary(&format!("shows {what}; Ctrl-C ends it"));
     Ok(())
 }
 
 /// What the loop needs.
 struct Follow<'a> {
-    local: &'a Local,
     hub: &'a Hub,
     serving: &'a Serving,
     signals: &'a Signals,
 }
 
 /// Publishes what changes, until a signal comes.
-fn follow(with: &Follow<'_>, mut watcher: Watcher) -> Result<Exit, Failure> {
+fn follow(with: &Follow<'_>, shown: &mut Shown) -> Result<Exit, Failure> {
     let mut waited = Duration::ZERO;
     loop {
         if with.signals.take() {
@@ -163,19 +214,15 @@ fn follow(with: &Follow<'_>, mut watcher: Watcher) -> Result<Exit, Failure> {
             continue;
         }
         waited = Duration::ZERO;
-        let now = Timestamp::now();
-        for change in watcher.poll(now) {
-            publish(&change, with, now);
-        }
+        shown.publish(with.hub, Timestamp::now());
     }
 }
 
-fn publish(change: &Change, with: &Follow<'_>, now: Timestamp) {
+fn publish(change: &Change, local: &Local, hub: &Hub, now: Timestamp) {
     let run = &change.run;
     let topic = Topic::Run(run.clone());
     let send = |topic: &Topic, event, key: &str, data: serde_json::Value| {
-        with.hub
-            .publish_keyed(topic, event, key, data.to_string().into_bytes());
+        hub.publish_keyed(topic, event, key, data.to_string().into_bytes());
     };
     if change.gone {
         send(&Topic::Jobs, "job", run, json!({ "gone": run }));
@@ -188,7 +235,7 @@ fn publish(change: &Change, with: &Follow<'_>, now: Timestamp) {
     let parts: &BTreeSet<_> = &change.parts;
     let data = json!({ "run": run, "changed": parts, "logs": change.logs });
     send(&topic, "run", "", data);
-    if let Some(row) = with.local.row(run, now) {
+    if let Some(row) = local.row(run, now) {
         send(&Topic::Jobs, "job", run, json!({ "row": row }));
     }
 }

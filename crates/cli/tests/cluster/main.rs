@@ -11,6 +11,7 @@
 )]
 
 mod corpus;
+mod dashboard;
 mod deploy;
 mod doctor;
 mod explain;
