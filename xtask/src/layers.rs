@@ -45,6 +45,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("trainyard-serve", &[]),
     ("trainyard-smoke", &[]),
     ("trainyard-stacks", &[]),
+    ("trainyard-tui", &["trainyard-core"]),
     ("trainyard-web", &["trainyard-serve"]),
     (
         "trainyard",
@@ -58,6 +59,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "trainyard-probe",
             "trainyard-smoke",
             "trainyard-stacks",
+            "trainyard-tui",
             "trainyard-web",
         ],
     ),
@@ -139,6 +141,10 @@ const TWICE: &[(&str, &str)] = &[
     (
         "getrandom",
         "`ring` is still on the version before; `object_store` brings the next one with `rand`",
+    ),
+    (
+        "itertools",
+        "`object_store` has moved to the next version, `ratatui-core` has not",
     ),
     (
         "syn",

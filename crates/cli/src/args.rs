@@ -17,6 +17,7 @@ mod plan;
 mod preflight;
 mod run;
 mod simulate;
+mod top;
 
 use std::{
     ffi::OsString,
@@ -51,6 +52,7 @@ pub(crate) use self::{
     preflight::Preflight,
     run::{Attach, Gpus, Run, Stop},
     simulate::{PathName, Simulate},
+    top::Top,
 };
 
 /// The parsed command line.
@@ -126,6 +128,7 @@ pub(crate) enum Command {
     Ps(Ps),
     Status(Status),
     Logs(Logs),
+    Top(Top),
     Dashboard(Box<Dashboard>),
     Stacks(Stacks),
     Exec(Exec),

@@ -27,6 +27,7 @@ mod simulate;
 mod stacks;
 mod status;
 mod stop;
+mod top;
 mod watched;
 
 use std::path::Path;
@@ -59,6 +60,7 @@ pub(crate) fn run(
         Command::Ps(args) => ps::run(&args, printer),
         Command::Status(args) => status::run(&args, printer),
         Command::Logs(args) => logs::run(&args, printer),
+        Command::Top(args) => top::run(&args, printer),
         Command::Dashboard(args) => dashboard::run(&args, printer),
         Command::Stacks(args) => stacks::run(&args, printer),
         Command::Exec(args) => exec::run(&args, printer),

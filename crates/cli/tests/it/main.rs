@@ -38,6 +38,7 @@ mod run;
 mod stored;
 mod streams;
 mod supervise;
+mod top;
 mod trust;
 mod truth;
 mod verdict;

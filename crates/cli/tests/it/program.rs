@@ -119,6 +119,7 @@ fn manual_pages() {
             "trainyard-status.1",
             "trainyard-stop.1",
             "trainyard-suspend.1",
+            "trainyard-top.1",
             "trainyard.1"
         ]
     );

@@ -11,9 +11,9 @@ fn dashboard_folding_reads_a_bounded_part_of_logs() {
     let (all, first) = sum(&[1 << 30; 4], &|at| at == 0);
     assert!(all <= BYTES_MAX && first >= FAILED_BYTES, "{all} {first}");
     // A pod that failed has as many containers as there is room for in a folder.
-    let (all, first) = sum(&[1 << 30; 10_000], &|_| true);
+    let (all, first) = sum(&vec![1 << 30; 10_000], &|_| true);
     assert!(all <= BYTES_MAX && first > 0, "{all} {first}");
-    let (all, _) = sum(&[u64::MAX; 10_000], &|at| at % 2 == 0);
+    let (all, _) = sum(&vec![u64::MAX; 10_000], &|at| at % 2 == 0);
     assert!(all <= BYTES_MAX, "{all}");
     assert_eq!(sum(&[3, 4], &|_| false), (7, 3));
 }
