@@ -42,6 +42,8 @@ class Bench:
             f"layers.{number}.weight": torch.rand(elements, device=self.device)
             for number in range(options.tensors)
         }
+        # The same memory as a model, whose parameters change in the update alone: copies of other tensors are waited for.
+        self.model = as_model(self.state.values())
         self.bytes = sum(tensor.nbytes for tensor in self.state.values())
         self.number = 0
         self.kept_writer = None
@@ -82,14 +84,18 @@ class Bench:
         """Stall and total of one save."""
         gc.collect()
         if self.device.type == "cuda":
-            plain = min(self.steps() for _ in range(2))
+            plain = [self.steps() for _ in range(3)]
             saved = []
 
             def begin_save():
                 self.begun = time.perf_counter()
                 saved.append(save())
 
-            stall = self.steps(begin_save, before_update) - plain
+            took = self.steps(begin_save, before_update)
+            # The spread of the steps without a save is what a stall below it cannot be told from.
+            without = ", ".join(f"{seconds:.3f}" for seconds in sorted(plain))
+            print(f"  {self.options.steps} steps without a save: {without} s; with it: {took:.3f} s", file=sys.stderr, flush=True)
+            stall = took - statistics.median(plain)
             finish(saved[0])
             return stall, time.perf_counter() - self.begun
         begin = time.perf_counter()
@@ -153,9 +159,9 @@ class Bench:
     def trainyard(self) -> tuple[float, float]:
         if self.checkpointer is None:
             self.checkpointer = Checkpointer(self.fresh("trainyard"), keep=2, sigterm=False)
-            self.checkpointer.restore(state=self.state)
+            self.checkpointer.restore(model=self.model)
             # As in a training loop: memory is made ready while the first steps run.
-            self.checkpointer.prepare(state=self.state)
+            self.checkpointer.prepare(model=self.model)
             time.sleep(self.options.warm)
         self.number += 1
         step = self.number
@@ -165,7 +171,7 @@ class Bench:
                 raise save.failed or RuntimeError("the save was not committed")
 
         return self.measure(
-            lambda: self.checkpointer.save(step, state=self.state), finish, self.checkpointer.before_update
+            lambda: self.checkpointer.save(step, model=self.model), finish, self.checkpointer.before_update
         )
 
     # Loading.
@@ -181,7 +187,7 @@ class Bench:
         return self.load(self.last_dcp, lambda: dcp.load(empty, checkpoint_id=self.last_dcp))
 
     def load_trainyard(self) -> float:
-        empty = {name: torch.zeros_like(tensor) for name, tensor in self.state.items()}
+        empty = as_model(torch.zeros_like(tensor) for tensor in self.state.values())
         root = self.checkpointer.root
         # A later attempt would fence the one that saves, so it reads a copy of the last step, by links.
         copy = self.fresh("trainyard-copy")
@@ -190,13 +196,12 @@ class Bench:
 
         def restore():
             checkpointer = Checkpointer(copy, sigterm=False, rng=False)
-            if checkpointer.restore(state=empty) is None:
+            if checkpointer.restore(model=empty) is None:
                 raise RuntimeError("nothing was restored")
             checkpointer.close()
 
         seconds = self.load(copy, restore)
-        name = next(iter(empty))
-        if not torch.any(empty[name] != 0):
+        if not torch.any(empty[0] != 0):
             raise RuntimeError("zeros were restored")
         shutil.rmtree(copy)
         return seconds
@@ -234,6 +239,10 @@ class Bench:
             steps = os.path.join(root, "steps")
             for name in sorted(os.listdir(steps))[:-1]:
                 shutil.rmtree(os.path.join(steps, name), ignore_errors=True)
+
+
+def as_model(tensors) -> torch.nn.ParameterList:
+    return torch.nn.ParameterList(torch.nn.Parameter(tensor, requires_grad=False) for tensor in tensors)
 
 
 def synced(path: str) -> None:
