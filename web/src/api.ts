@@ -1,6 +1,6 @@
 /** Questions to the server: with the token, with `ETag`s, and with errors as values that have a cause and a next step. */
 import { signal } from "@preact/signals";
-import { refused, token } from "./auth";
+import { advice, refused, token } from "./auth";
 import type { Problem } from "./types";
 
 /** Why there is no answer. */
@@ -74,7 +74,7 @@ export async function get<T>(url: string, signal?: AbortSignal): Promise<T> {
   try {
     answer = await fetch(url, {
       headers: headers(before ? { "If-None-Match": before.tag } : {}),
-      credentials: "omit",
+      credentials: "same-origin", // A proxy in front may keep its session in a cookie; the server itself reads none.
       cache: "no-store",
       signal: signal ? either(signal, stop) : stop,
     });
@@ -86,8 +86,12 @@ export async function get<T>(url: string, signal?: AbortSignal): Promise<T> {
   reachable.value = true;
   if (answer.status === 304 && before) return before.document as T;
   if (!answer.ok) {
-    if (answer.status === 401) refused.value = true;
-    throw new ApiError(answer.status, await problemOf(answer));
+    const problem = await problemOf(answer);
+    if (answer.status === 401) {
+      advice.value = problem.hint;
+      refused.value = true;
+    }
+    throw new ApiError(answer.status, problem);
   }
   let document: T;
   try {

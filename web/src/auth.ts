@@ -2,12 +2,14 @@
 import { signal } from "@preact/signals";
 
 const KEY = "trainyard.token";
-const TOKEN = /^[A-Za-z0-9._~+/=-]{1,4096}$/;
+const TOKEN = /^[A-Za-z0-9._~+/=:-]{1,8192}$/;
 
 /** The token; nothing where the reader has none. */
 export const token = signal<string | undefined>(undefined);
 /** Whether the server refused the token, or wants one. */
 export const refused = signal(false);
+/** What the server says to do about that, where it says anything. */
+export const advice = signal<string | undefined>(undefined);
 
 /** What a fragment holds: a token or a one-time code, and the route behind it. */
 export function credentials(fragment: string): { token?: string; code?: string; rest: string } | undefined {

@@ -13,6 +13,8 @@ import type { Row } from "./types";
 /** Failures in a row after which the page polls. */
 const POLL_AFTER = 3;
 const POLL_MILLIS = 10_000;
+/** A stream that the server ends to check the token again is opened again after so long. */
+const AGAIN = 100;
 /** Without even a comment for so long, the stream is taken for dead. */
 const SILENCE = 40_000;
 
@@ -66,18 +68,19 @@ function take(event: string, text: string): void {
   } else if (event === "log") bump(["logs"]);
 }
 
-async function connect(controller: AbortController): Promise<void> {
+/** Reads the stream to its end; whether the server ends it only to check the token again. */
+async function connect(controller: AbortController): Promise<boolean> {
   const query = new URLSearchParams({ topics: topics.peek() });
   if (last !== undefined) query.set("since", last);
   const answer = await fetch(`api/v1/stream?${query}`, {
     headers: headers({ Accept: "text/event-stream" }),
-    credentials: "omit",
+    credentials: "same-origin", // A proxy in front may keep its session in a cookie; the server itself reads none.
     cache: "no-store",
     signal: controller.signal,
   });
   if (answer.status === 401) {
     refused.value = true;
-    return;
+    return false;
   }
   if (!answer.ok || !answer.body) throw new Error(`status ${answer.status}`);
   const read = reader();
@@ -99,13 +102,14 @@ async function connect(controller: AbortController): Promise<void> {
       heard();
       for (const event of read(value)) {
         if (event.id !== undefined) last = event.id;
-        if (event.event === "bye") return;
+        if (event.event === "bye") return event.data.includes('"again":true');
         take(event.event, event.data);
       }
     }
   } finally {
     clearTimeout(silence);
   }
+  return false;
 }
 
 function poll(on: boolean): void {
@@ -125,7 +129,11 @@ export function readAt(millis: number): void {
 
 async function run(controller: AbortController): Promise<void> {
   try {
-    await connect(controller);
+    const again = await connect(controller);
+    if (again && stop === controller && !document.hidden && !refused.peek()) {
+      timer = setTimeout(open, AGAIN);
+      return;
+    }
   } catch {
     // A cut is the ordinary end of a stream: what follows is the same.
   }

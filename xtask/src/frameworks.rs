@@ -11,6 +11,7 @@ mod adapters;
 mod hangs;
 mod install;
 mod package;
+mod profile;
 mod stand_ins;
 mod suite;
 mod trainers;

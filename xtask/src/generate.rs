@@ -8,6 +8,7 @@ use std::{
     collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
+    process::Command,
 };
 
 use crate::{Failure, alerts, step};
@@ -36,17 +37,10 @@ const FOLDERS: &[&str] = &["deploy/alerts", "deploy/crds", "deploy/grafana"];
 pub(crate) fn run(mode: Mode) -> Result<(), Failure> {
     let mut want = manifests()?;
     want.extend(alerts::files());
+    let program = step::shared_program("trainyard")?;
     for (page, word) in PAGES {
-        let text = step::capture(&mut step::cargo(&[
-            "run",
-            "--quiet",
-            "--locked",
-            "--package",
-            "trainyard",
-            "--",
-            "reference",
-            word,
-        ]))?;
+        let mut command = Command::new(&program);
+        let text = step::capture(command.args(["reference", word]).current_dir(step::root()))?;
         want.insert(PathBuf::from(page), text);
     }
     let mut stale = Vec::new();
@@ -90,7 +84,7 @@ fn manifests() -> Result<BTreeMap<PathBuf, String>, Failure> {
     if folder.exists() {
         fs::remove_dir_all(&folder).map_err(|error| cannot("clear", &folder, &error))?;
     }
-    let mut command = step::tool("manifests");
+    let mut command = step::tool("manifests")?;
     step::run(command.arg(&folder))?;
     let mut found = BTreeMap::new();
     for path in files(&folder)? {

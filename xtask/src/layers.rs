@@ -26,17 +26,20 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("trainyard-checkpoint-engine", &["trainyard-core"]),
     ("trainyard-sim", &["trainyard-core"]),
+    ("trainyard-history", &["trainyard-core"]),
     (
         "trainyard-host",
         &[
             "trainyard-checkpoint-engine",
             "trainyard-core",
             "trainyard-probe",
+            "trainyard-profile",
             "trainyard-stacks",
         ],
     ),
     ("trainyard-kube", &["trainyard-core", "trainyard-serve"]),
     ("trainyard-probe", &["trainyard-core"]),
+    ("trainyard-profile", &[]),
     // The border to Python, beside the binary: it joins nothing.
     (
         "trainyard-python",
@@ -54,9 +57,11 @@ const ARROWS: &[(&str, &[&str])] = &[
             "trainyard-checkpoint-engine",
             "trainyard-core",
             "trainyard-sim",
+            "trainyard-history",
             "trainyard-host",
             "trainyard-kube",
             "trainyard-probe",
+            "trainyard-profile",
             "trainyard-smoke",
             "trainyard-stacks",
             "trainyard-tui",
@@ -443,16 +448,24 @@ mod tests {
         for (name, allowed) in ARROWS {
             let most: &[&str] = match *name {
                 "trainyard" | "trainyard-tools" => continue,
-                "trainyard-core" | "trainyard-serve" | "trainyard-smoke" | "trainyard-stacks"
-                | "xtask" => &[],
+                "trainyard-core" | "trainyard-profile" | "trainyard-serve" | "trainyard-smoke"
+                | "trainyard-stacks" | "xtask" => &[],
                 // A server knows of no job.
                 "trainyard-kube" => &["trainyard-core", "trainyard-serve"],
                 "trainyard-web" => &["trainyard-serve"],
                 // What reads stacks, GPUs and recorders is no adapter: it reads machines or files, and knows of no job.
-                "trainyard-agent" | "trainyard-host" => &[
+                "trainyard-agent" => &[
                     "trainyard-checkpoint-engine",
                     "trainyard-core",
                     "trainyard-probe",
+                    "trainyard-stacks",
+                ],
+                // What speaks with profilers is values in and values out.
+                "trainyard-host" => &[
+                    "trainyard-checkpoint-engine",
+                    "trainyard-core",
+                    "trainyard-probe",
+                    "trainyard-profile",
                     "trainyard-stacks",
                 ],
                 "trainyard-python" => &["trainyard-checkpoint-engine", "trainyard-core"],

@@ -27,7 +27,29 @@ pub(crate) fn root() -> PathBuf {
 pub(crate) fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new("cargo");
     command.args(arguments).current_dir(root());
+    without_package(&mut command);
     command
+}
+
+/// What `cargo run` says of this package to this program. Build scripts that read it, such as that of `ring`, would run again whenever a crate is built
+/// from here after it was built by hand, and with it would every crate above.
+const OF_PACKAGE: [&str; 9] = [
+    "CARGO_MANIFEST_DIR",
+    "CARGO_MANIFEST_LINKS",
+    "CARGO_MANIFEST_PATH",
+    "CARGO_PKG_NAME",
+    "CARGO_PKG_VERSION",
+    "CARGO_PKG_VERSION_MAJOR",
+    "CARGO_PKG_VERSION_MINOR",
+    "CARGO_PKG_VERSION_PATCH",
+    "CARGO_PKG_VERSION_PRE",
+];
+
+/// Lets a command that runs `cargo` see the variables that a user's shell has.
+pub(crate) fn without_package(command: &mut Command) {
+    for name in OF_PACKAGE {
+        command.env_remove(name);
+    }
 }
 
 /// The package of the programs that chores start.
@@ -54,12 +76,33 @@ fn pure_tool_built(profile: &str, features: &[&str], name: &str) -> Command {
     command
 }
 
+/// `cargo COMMAND` with the selection of packages that every suite shares. Cargo builds a crate once for each set of features, and the
+/// features follow from which packages are chosen and whether tests are among them: another selection would build the workspace, and what
+/// it needs of `tokio`, once more. The simulation is left out because it turns on the mutants of the core.
+pub(crate) fn shared(subcommand: &str) -> Command {
+    cargo(&[
+        subcommand,
+        "--locked",
+        "--workspace",
+        "--exclude",
+        "trainyard-sim",
+    ])
+}
+
+/// A target with tests that is built in little time, so that [`shared_program()`] builds what tests build.
+const SMALL_TEST: &str = "hosts";
+
+/// Builds a program as the tests build it, and returns its path.
+pub(crate) fn shared_program(name: &str) -> Result<PathBuf, Failure> {
+    run(shared("build").args(["--quiet", "--test", SMALL_TEST, "--bin", name]))?;
+    sibling(name)
+}
+
 /// The command that runs a program of `tools/programs` whose speed does not matter.
-pub(crate) fn tool(name: &str) -> Command {
-    let words = ["run", "--quiet", "--locked", "--package", TOOLS, "--bin"];
-    let mut command = cargo(&words);
-    command.args([name, "--"]);
-    command
+pub(crate) fn tool(name: &str) -> Result<Command, Failure> {
+    let mut command = Command::new(shared_program(name)?);
+    command.current_dir(root());
+    Ok(command)
 }
 
 /// Builds a program of `tools/programs` for speed and returns its path: it runs where `cargo` does not.

@@ -34,8 +34,12 @@ const SUITES: &[Suite] = &[
         check::run(check::Scope::All).map(|()| "every step".to_owned())
     }),
     ("unit, integration and doc", unit),
-    ("examples", || files::examples(&files::binary()?)),
-    ("fuzz seeds", || files::fuzz_seeds(&files::binary()?)),
+    ("examples", || {
+        files::examples(&step::shared_program("trainyard")?)
+    }),
+    ("fuzz seeds", || {
+        files::fuzz_seeds(&step::shared_program("trainyard")?)
+    }),
     ("storm", storm),
     ("sim", sim),
     ("mutants", mutants),
@@ -139,14 +143,7 @@ fn unit() -> Result<String, Failure> {
 fn workspace_tests() -> Result<String, Failure> {
     // The tests of `sim` search thousands of seeds and are a suite of their own, built for speed.
     // Without a choice of targets, cargo also builds the example programs that tests start.
-    counted(&mut step::cargo(&[
-        "test",
-        "--locked",
-        "--workspace",
-        "--exclude",
-        "trainyard-sim",
-        "--no-fail-fast",
-    ]))
+    counted(step::shared("test").arg("--no-fail-fast"))
 }
 
 /// `cargo test` of the quick suites, for `targets`.
@@ -180,18 +177,8 @@ fn tests_of_commands(message: &str) -> Option<&str> {
 /// Jobs and failures of the API server by seed, against the real operator. The same selection of packages as [`workspace_tests()`],
 /// so that nothing is built again.
 fn storm() -> Result<String, Failure> {
-    counted(&mut step::cargo(&[
-        "test",
-        "--locked",
-        "--workspace",
-        "--exclude",
-        "trainyard-sim",
-        "--lib",
-        "storm",
-        "--",
-        "--ignored",
-    ]))
-    .map(|_| "2,000 seeds".to_owned())
+    counted(step::shared("test").args(["--lib", "storm", "--", "--ignored"]))
+        .map(|_| "2,000 seeds".to_owned())
 }
 
 fn mutants() -> Result<String, Failure> {

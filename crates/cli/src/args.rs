@@ -8,13 +8,16 @@ mod checkpoints;
 mod dashboard;
 mod doctor;
 mod fabric;
+mod history;
 mod inspect;
 mod lint;
+mod logs;
 mod new;
 mod operator;
 mod place;
 mod plan;
 mod preflight;
+mod profile;
 mod run;
 mod simulate;
 mod top;
@@ -27,8 +30,6 @@ use std::{
 use clap::{
     Args as ClapArgs, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum,
 };
-use jiff::{SignedDuration, Timestamp};
-use regex::bytes::{Regex, RegexBuilder};
 use trainyard_core::spec::Role;
 
 pub(crate) use self::{
@@ -37,11 +38,16 @@ pub(crate) use self::{
         Checkpoints, CheckpointsCommand, CheckpointsConvert, CheckpointsDiff, CheckpointsLs,
         CheckpointsPrune, CheckpointsShow, CheckpointsVerify, ConvertTo,
     },
-    dashboard::Dashboard,
+    dashboard::{Auth, Dashboard},
     doctor::Doctor,
     fabric::Fabric,
+    history::{
+        History, HistoryBy, HistoryCommand, HistoryExport, HistoryImport, HistoryKeep, HistoryLs,
+        HistoryOutcome, HistoryPrune, HistoryReport, HistoryStore, HistorySync,
+    },
     inspect::{Debug, Exec, Stacks},
     lint::{Against, Lint, LintFormat},
+    logs::Logs,
     new::{New, NewAnswers},
     operator::{LogFormat, NetworkPolicy, Operator, ProgressSource},
     place::{NodeSource, Nodes, PlaceJob},
@@ -50,6 +56,7 @@ pub(crate) use self::{
         Recovery as PlanRecovery, Saving, Sharding,
     },
     preflight::Preflight,
+    profile::Profile,
     run::{Attach, Gpus, Run, Stop},
     simulate::{PathName, Simulate},
     top::Top,
@@ -130,7 +137,9 @@ pub(crate) enum Command {
     Logs(Logs),
     Top(Top),
     Dashboard(Box<Dashboard>),
+    History(History),
     Stacks(Stacks),
+    Profile(Box<Profile>),
     Exec(Exec),
     Debug(Debug),
     Explain(Explain),
@@ -206,63 +215,6 @@ pub(crate) struct Status {
     #[command(flatten)]
     pub(crate) state: State,
     /// Output format
-    #[arg(long, value_name = "FORMAT", default_value = "text")]
-    pub(crate) format: Format,
-}
-
-/// Print the logs of a job's pods
-///
-/// Prints the last attempt unless `--attempt` names another. Lines of several pods are prefixed with
-/// their pod; the output of a single pod is printed unchanged. Works while the job runs and afterwards.
-///
-/// On a cluster, logs are deleted with their pods: of an earlier attempt, only the logs of pods that
-/// still exist can be read.
-#[derive(Debug, ClapArgs)]
-#[command(after_long_help = "\
-Examples:
-  trainyard logs mnist
-  trainyard logs mnist --rank 3 --attempt 1
-  trainyard logs mnist --first-failure
-  trainyard logs mnist --follow
-  trainyard logs mnist --since 10m --grep 'loss|error' --tail 20
-  trainyard logs mnist --cluster -n team-a --first-failure")]
-pub(crate) struct Logs {
-    #[command(flatten)]
-    pub(crate) which: Which,
-    /// Print only the pod of this rank
-    #[arg(long, value_name = "N")]
-    pub(crate) rank: Option<u32>,
-    /// Print only this pod, such as `worker-1`
-    #[arg(long, value_name = "POD", conflicts_with = "rank")]
-    pub(crate) pod: Option<String>,
-    /// Print this attempt instead of the latest (first is 1)
-    #[arg(long, value_name = "N")]
-    pub(crate) attempt: Option<u32>,
-    /// Print only the container that failed first; with `--attempt`, in that attempt
-    #[arg(long, conflicts_with_all = ["rank", "pod", "follow"])]
-    pub(crate) first_failure: bool,
-    /// Keep printing new lines until the run ends
-    #[arg(short, long)]
-    pub(crate) follow: bool,
-    /// Print only the last N lines of each container; with `--grep`, the last N that match
-    #[arg(long, value_name = "N")]
-    pub(crate) tail: Option<u64>,
-    /// Print only lines written since then, such as `10m`, `1h30m` or `2025-01-01T12:00:00Z`
-    #[arg(long, value_name = "TIME", value_parser = parse_since)]
-    pub(crate) since: Option<Timestamp>,
-    /// Print only lines that match this regular expression
-    ///
-    /// Only the first 64 KiB of a line are searched. Start the pattern with `(?i)` to ignore case.
-    #[arg(long, value_name = "PATTERN", value_parser = parse_pattern)]
-    pub(crate) grep: Option<Regex>,
-    /// Print the previous instance of restarted containers; implies `--cluster`
-    #[arg(long, conflicts_with = "follow")]
-    pub(crate) previous: bool,
-    #[command(flatten)]
-    pub(crate) place: Place,
-    #[command(flatten)]
-    pub(crate) state: State,
-    /// Output format; `json` prints one object per line
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub(crate) format: Format,
 }
@@ -357,6 +309,7 @@ impl Command {
             Self::Status(args) => Some(&mut args.place),
             Self::Logs(args) => Some(&mut args.place),
             Self::Stacks(args) => Some(&mut args.place),
+            Self::Profile(args) => Some(&mut args.place),
             Self::Exec(args) => Some(&mut args.place),
             Self::Debug(args) => Some(&mut args.place),
             Self::Explain(args) => Some(&mut args.place),
@@ -517,24 +470,6 @@ fn parse_role(name: &str) -> Result<Role, String> {
             names.join(", ")
         )
     })
-}
-
-fn parse_since(text: &str) -> Result<Timestamp, String> {
-    let bad = || format!("`{text}` is not a time such as `10m`, `1h30m` or `2025-01-01T12:00:00Z`");
-    if let Ok(at) = text.parse() {
-        return Ok(at);
-    }
-    let ago: SignedDuration = text.parse().map_err(|_| bad())?;
-    if ago.is_negative() {
-        return Err(bad());
-    }
-    Timestamp::now().checked_sub(ago).map_err(|_| bad())
-}
-
-fn parse_pattern(text: &str) -> Result<Regex, String> {
-    // Lines need not be text, and bytes are all that is compared.
-    let built = RegexBuilder::new(text).unicode(false).build();
-    built.map_err(|error| format!("`{text}` is not a regular expression: {error}"))
 }
 
 /// Parses a command line; the error also carries help and version texts.

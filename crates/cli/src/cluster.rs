@@ -91,7 +91,7 @@ impl Site<'_> {
     /// Why no job of that name exists here, with a suggestion.
     fn unknown(&self, name: &str, kind: Option<&str>) -> Failure {
         let what = kind.map_or("job".to_owned(), str::to_lowercase);
-        let failure = Failure::new(format!(
+        let failure = Failure::absent(format!(
             "no {what} `{name}` in namespace `{}`",
             self.namespace
         ));

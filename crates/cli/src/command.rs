@@ -10,6 +10,7 @@ mod doctor;
 mod exec;
 mod explain;
 mod fabric;
+mod history;
 mod lint;
 mod logs;
 mod man;
@@ -19,6 +20,7 @@ mod operator;
 mod place;
 mod plan;
 mod preflight;
+mod profile;
 mod ps;
 mod reference;
 mod render;
@@ -62,7 +64,9 @@ pub(crate) fn run(
         Command::Logs(args) => logs::run(&args, printer),
         Command::Top(args) => top::run(&args, printer),
         Command::Dashboard(args) => dashboard::run(&args, printer),
+        Command::History(args) => history::run(&args, environment, printer),
         Command::Stacks(args) => stacks::run(&args, printer),
+        Command::Profile(args) => profile::run(&args, printer),
         Command::Exec(args) => exec::run(&args, printer),
         Command::Debug(args) => debug::run(&args, printer),
         Command::Explain(args) => explain::run(&args, printer),

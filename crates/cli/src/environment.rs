@@ -3,7 +3,7 @@
 //! Everything else takes an [`Environment`], so that what a variable changes can be found by
 //! looking for its field, and tests need no variables.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What the variables of this process say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,6 +14,8 @@ pub(crate) struct Environment {
     pub(crate) dumb_terminal: bool,
     /// `CUSTOM_CLUSTER_DOMAIN`: the cluster's DNS domain, as the operator reads it.
     pub(crate) cluster_domain: Option<String>,
+    /// `XDG_DATA_HOME`, else `~/.local/share`: the folder for data of the user.
+    pub(crate) data_folder: Option<PathBuf>,
 }
 
 impl Environment {
@@ -33,8 +35,16 @@ impl Environment {
             no_color: value("NO_COLOR").is_some(),
             dumb_terminal: value("TERM").is_some_and(|term| term == "dumb"),
             cluster_domain: value("CUSTOM_CLUSTER_DOMAIN"),
+            data_folder: data_folder(value("XDG_DATA_HOME"), value("HOME")),
         }
     }
+}
+
+/// The folder for data of the user. One that is not absolute does not count, as the XDG specification says.
+fn data_folder(xdg: Option<String>, home: Option<String>) -> Option<PathBuf> {
+    let absolute = |path: String| Some(PathBuf::from(path)).filter(|path| path.is_absolute());
+    xdg.and_then(absolute)
+        .or_else(|| Some(home.and_then(absolute)?.join(".local/share")))
 }
 
 /// The variable called `name`, for a program that runs inside this one.

@@ -31,6 +31,8 @@ impl From<Exit> for ExitCode {
 pub(crate) struct Failure {
     error: anyhow::Error,
     hint: Option<String>,
+    /// Whether the job that was asked for does not exist: reading it again finds nothing either.
+    is_absent: bool,
 }
 
 impl Failure {
@@ -39,7 +41,21 @@ impl Failure {
         Self {
             error: anyhow::Error::msg(message.into()),
             hint: None,
+            is_absent: false,
         }
+    }
+
+    /// What was asked for does not exist.
+    pub(crate) fn absent(message: impl Into<String>) -> Self {
+        Self {
+            is_absent: true,
+            ..Self::new(message)
+        }
+    }
+
+    /// Whether what was asked for does not exist.
+    pub(crate) fn is_absent(&self) -> bool {
+        self.is_absent
     }
 
     /// The same failure with a hint.
@@ -102,7 +118,11 @@ fn system(error: &io::Error) -> String {
 
 impl From<anyhow::Error> for Failure {
     fn from(error: anyhow::Error) -> Self {
-        Self { error, hint: None }
+        Self {
+            error,
+            hint: None,
+            is_absent: false,
+        }
     }
 }
 

@@ -158,7 +158,7 @@ pub(crate) fn find(store: &Store, which: &Which) -> Result<Stored, Failure> {
             let found = runs.into_iter().find(|run| run.id == *id);
             Some(found.ok_or_else(|| {
                 let latest = known.last().map_or("none", String::as_str);
-                Failure::new(format!("job `{}` has no run `{id}`", which.job)).hint(format!(
+                Failure::absent(format!("job `{}` has no run `{id}`", which.job)).hint(format!(
                     "its latest is `{latest}`; `trainyard ps --all` lists them"
                 ))
             })?)
@@ -228,7 +228,7 @@ pub(crate) fn live_for(
 
 fn unknown_job(job: &str, jobs: &[String], store: &Store) -> Failure {
     let root = store.root().display();
-    let failure = Failure::new(format!("no run of job `{job}` in `{root}`"));
+    let failure = Failure::absent(format!("no run of job `{job}` in `{root}`"));
     let meant = spec::nearest(job, jobs.iter().map(String::as_str));
     match (meant, jobs) {
         (Some(meant), _) => failure.hint(format!("did you mean `{meant}`?")),

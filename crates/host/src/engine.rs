@@ -20,6 +20,7 @@ mod listen;
 mod outlet;
 mod output;
 mod pace;
+mod profile;
 mod remote;
 mod report;
 mod schedule;
@@ -73,6 +74,7 @@ use self::{
 };
 use crate::{
     HostError,
+    kineto::Daemon,
     pod_spec::Surroundings,
     prepare::{Prepared, prepare},
     request::{RunEvent, RunRequest},
@@ -153,6 +155,8 @@ struct Engine<'a> {
     hangs: Hangs,
     gpu_wait: GpuWait,
     beats: Beats,
+    /// Nothing where traces cannot be recorded.
+    kineto: Option<Daemon>,
     checkpoints: Checkpoints,
     volumes: Volumes,
     remote: Remote,
@@ -177,6 +181,15 @@ impl<'a> Engine<'a> {
         let volumes = Volumes::plan(request, &prepared.job, store, id)?;
         let (beats, no_beats) = Beats::new(path.join("beats"));
         let (flight, no_flight) = flight_folder(&prepared.job, path);
+        let (kineto, no_kineto) = match Daemon::start(path.join("profiles")) {
+            Ok(daemon) => (Some(daemon), None),
+            Err(error) => (
+                None,
+                Some(format!(
+                    "`trainyard profile` cannot record this run: {error}"
+                )),
+            ),
+        };
         let surroundings = Surroundings {
             environment: request.options.environment.iter().cloned().collect(),
             image_env: request.options.image_env.clone(),
@@ -188,6 +201,7 @@ impl<'a> Engine<'a> {
             beats: beats.folder().map(Path::to_owned),
             ras: flight.as_ref().and_then(|_| free_address()),
             flight,
+            kineto: kineto.as_ref().map(|daemon| daemon.folders().clone()),
             open_files,
         };
         let ras = Ras::new(surroundings.ras.as_deref());
@@ -212,6 +226,7 @@ impl<'a> Engine<'a> {
             hangs: Hangs::new((&prepared.job.settings).into(), ras, now)?,
             gpu_wait: GpuWait::new(&prepared.gpus),
             beats,
+            kineto,
             checkpoints: Checkpoints::default(),
             volumes,
             remote,
@@ -221,7 +236,7 @@ impl<'a> Engine<'a> {
             engine.hangs.watch_power(GpuPower::start(), now);
         }
         engine.prepare(request, &prepared.notes)?;
-        let notes = no_beats.into_iter().chain(no_flight);
+        let notes = no_beats.into_iter().chain(no_flight).chain(no_kineto);
         for note in engine.volumes.renew(store)?.into_iter().chain(notes) {
             engine.outlet.note(note);
         }

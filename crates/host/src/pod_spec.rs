@@ -20,6 +20,7 @@ use trainyard_probe::evidence::RAS_ADDRESS;
 
 use crate::{
     HostError,
+    kineto::{self, Folders},
     objects::{Holder, Objects},
     wire::{Container, Mount, PodSpec, Restart, Volume},
 };
@@ -61,6 +62,8 @@ pub(crate) struct Surroundings {
     pub(crate) flight: Option<PathBuf>,
     /// Where NCCL's monitor listens: an address of the run's own, so that no other job answers.
     pub(crate) ras: Option<String>,
+    /// Where programs and the engine speak about traces, where they do.
+    pub(crate) kineto: Option<Folders>,
     /// How many files programs may have open, as this user set it.
     pub(crate) open_files: u64,
 }
@@ -299,6 +302,7 @@ impl Translator<'_> {
         let mut all = self.surroundings.environment.clone();
         // One that is inherited names a file of another run.
         all.remove(BEAT);
+        kineto::forget_inherited(&mut all);
         if let Some(folder) = &self.surroundings.beats {
             let file = folder.join(self.facts.uid);
             all.insert(BEAT.to_owned(), file.display().to_string());
@@ -323,7 +327,30 @@ impl Translator<'_> {
             all.insert("PATH".to_owned(), path);
             all.insert("VIRTUAL_ENV".to_owned(), folder.to_string());
         }
+        // A volume over `/tmp` hides the sockets from the program.
+        let is_hidden = |folders: &&Folders| {
+            let mut mounts = container.volume_mounts.iter().flatten();
+            mounts.any(|mount| {
+                folders.sockets.starts_with(&mount.mount_path)
+                    || folders.traces.starts_with(&mount.mount_path)
+            })
+        };
+        let folders = self.surroundings.kineto.as_ref();
+        if let Some(folders) = folders.filter(|folders| !is_hidden(folders)) {
+            for (name, value) in kineto::variables(folders, &all, container_command(container)) {
+                all.insert(name.to_owned(), value);
+            }
+        }
         all.into_iter().collect()
+    }
+}
+
+/// The command as the job states it; that of an image is not known here.
+fn container_command(container: &KubeContainer) -> &[String] {
+    let command = container.command.as_deref().unwrap_or_default();
+    match command {
+        [] => container.args.as_deref().unwrap_or_default(),
+        command => command,
     }
 }
 

@@ -61,6 +61,8 @@ pub(crate) enum Request {
     Restart { name: String },
     /// Read what these ranks do, or all; with `native` also threads without a Python stack.
     Stacks { ranks: Vec<u32>, native: bool },
+    /// Record traces of ranks.
+    Profile(crate::profile::Recording),
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -73,6 +75,8 @@ pub(crate) enum Answer {
     Done,
     /// Carries [`crate::stacks::RunStacks`] as a memory file.
     Stacks,
+    /// Carries [`crate::profile::Recorded`] as a memory file.
+    Profile,
 }
 
 fn new_socket() -> nix::Result<OwnedFd> {
@@ -202,7 +206,7 @@ pub fn pod_exec_main(arguments: Vec<OsString>) -> ! {
     match ask(Path::new(&folder), &request, &[0, 1, 2]) {
         Ok(Answer::Ended { code }) => end(code),
         Ok(Answer::Refused { message }) => complain(&message),
-        Ok(Answer::Done | Answer::Stacks) => end(0),
+        Ok(Answer::Done | Answer::Stacks | Answer::Profile) => end(0),
         Err(error) => complain(&format!("cannot reach the run: {error}")),
     }
     end(CANNOT)

@@ -49,6 +49,7 @@ use trainyard_core::job::JobStatus;
 
 use self::{files::MAX_JSON, trust::Purpose};
 use crate::{
+    profile::{Recorded, Recording},
     remote::{Answer, Request},
     stacks::RunStacks,
 };
@@ -318,11 +319,28 @@ impl RunFolder {
         let memory = match answer {
             Answer::Refused { message } => return Err(StoreError::Refused { message }),
             Answer::Stacks => descriptors.into_iter().next(),
-            Answer::Ended { .. } | Answer::Done => None,
+            Answer::Ended { .. } | Answer::Done | Answer::Profile => None,
         };
         let memory = memory.ok_or_else(unexpected);
         let stacks = memory.and_then(crate::channel::from_memory);
         stacks.map_err(|source| self.no_answer(source))
+    }
+
+    /// Has ranks record traces; what came of it, once all have written theirs or the time of `recording` is over.
+    pub fn request_profile(&self, recording: &Recording) -> Result<Recorded, StoreError> {
+        // The engine answers at its limit; a second more is for the answer itself.
+        let limit = Duration::from_secs(u64::from(recording.timeout_seconds) + 10);
+        let request = Request::Profile(recording.clone());
+        let answer = crate::remote::ask_within(&self.path, &request, &[], Some(limit));
+        let (answer, descriptors) = answer.map_err(|source| self.no_answer(source))?;
+        let memory = match answer {
+            Answer::Refused { message } => return Err(StoreError::Refused { message }),
+            Answer::Profile => descriptors.into_iter().next(),
+            Answer::Ended { .. } | Answer::Done | Answer::Stacks => None,
+        };
+        let memory = memory.ok_or_else(unexpected);
+        let recorded = memory.and_then(crate::channel::from_memory);
+        recorded.map_err(|source| self.no_answer(source))
     }
 
     /// Runs `command` in the pod of `rank` with the three streams of this process, beside `container` or beside the one that
@@ -341,7 +359,9 @@ impl RunFolder {
         match crate::remote::ask(&self.path, &request, &[0, 1, 2]) {
             Ok(Answer::Refused { message }) => Err(StoreError::Refused { message }),
             Ok(Answer::Ended { code }) => Ok(code),
-            Ok(Answer::Done | Answer::Stacks) => Err(self.no_answer(unexpected())),
+            Ok(Answer::Done | Answer::Stacks | Answer::Profile) => {
+                Err(self.no_answer(unexpected()))
+            }
             Err(source) => Err(self.no_answer(source)),
         }
     }
@@ -350,7 +370,7 @@ impl RunFolder {
         let answer = crate::remote::ask(&self.path, request, &[]);
         let answer = answer.and_then(|answer| match answer {
             Answer::Refused { message } => Err(io::Error::other(message)),
-            Answer::Ended { .. } | Answer::Done | Answer::Stacks => Ok(()),
+            Answer::Ended { .. } | Answer::Done | Answer::Stacks | Answer::Profile => Ok(()),
         });
         answer.map_err(|source| self.no_answer(source))
     }

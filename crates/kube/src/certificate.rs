@@ -15,6 +15,7 @@
 //! - The key of an issued authority is forgotten at once: nobody can sign with it later.
 //! - Keys are in no log and in no error.
 
+pub(crate) mod browsers;
 pub(crate) mod clients;
 mod folder;
 mod issue;

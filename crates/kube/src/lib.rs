@@ -56,7 +56,11 @@ mod trace;
 mod view;
 pub mod webhook;
 
-pub use certificate::{CertificateSource, clients::ClientsError};
+pub use certificate::{
+    CertificateSource,
+    browsers::{TlsError, tls_of},
+    clients::ClientsError,
+};
 pub use key::JobKey;
 pub use metrics::Metrics;
 pub use operator::{Gate, Lease, Operator, Options, ProgressSource};

@@ -17,12 +17,15 @@ mod live;
 mod logs;
 mod pod;
 mod preflight;
+mod review;
 mod tail;
 
 use std::{path::PathBuf, time::Duration};
 
+use http::HeaderValue;
 use kube::{
     Client,
+    config::AuthInfo,
     core::{
         Request,
         params::{GetParams, ListParams},
@@ -40,6 +43,7 @@ pub use self::{
     logs::{Chunk, Followed, LogAsked, LogOf, LogPart},
     pod::PodSeen,
     preflight::{PREFLIGHT_REPORT_BYTES, PreflightStopped, preflight_token},
+    review::{Sees, User},
     tail::{Tail, TailAsk, TailLine},
 };
 pub use crate::preflight_run::PreflightFound;
@@ -55,10 +59,11 @@ const LIST_MAX: usize = 150_000;
 const PAGES_MAX: usize = 3_000;
 
 /// A cluster to read.
-#[derive(Debug)]
 pub struct Look {
     runtime: Runtime,
     api: Api,
+    /// The same way without credentials, for calls with those of somebody else.
+    bare: Client,
 }
 
 /// How the commands of this program are written where one is recommended.
@@ -76,6 +81,14 @@ struct Api {
     client: Client,
     /// Its address, for messages.
     server: String,
+    /// The header with the token of whoever is meant, where that is not whoever calls.
+    token: Option<HeaderValue>,
+}
+
+impl std::fmt::Debug for Look {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Look").finish_non_exhaustive()
+    }
 }
 
 impl std::fmt::Debug for Api {
@@ -100,21 +113,49 @@ impl Look {
             let config = config.map_err(ProcessError::NoCluster)?;
             let server = config.cluster_url.to_string();
             let server = server.trim_end_matches('/').to_owned();
+            let mut bare = config.clone();
+            bare.auth_info = AuthInfo::default();
             let client = Client::try_from(config).map_err(ProcessError::Client)?;
-            Ok::<_, ProcessError>(Api { client, server })
+            let bare = Client::try_from(bare).map_err(ProcessError::Client)?;
+            let token = None;
+            let api = Api {
+                client,
+                server,
+                token,
+            };
+            Ok::<_, ProcessError>((api, bare))
         });
-        Ok(Self {
-            runtime,
-            api: api.map_err(LookError::Connect)?,
-        })
+        let (api, bare) = api.map_err(LookError::Connect)?;
+        Ok(Self { runtime, api, bare })
     }
 
     /// One for a test, which brings the connection.
     #[cfg(test)]
     pub(crate) fn for_test(runtime: Runtime, client: Client) -> Self {
         let server = "https://cluster.test".to_owned();
-        let api = Api { client, server };
-        Self { runtime, api }
+        let bare = client.clone();
+        let token = None;
+        let api = Api {
+            client,
+            server,
+            token,
+        };
+        Self { runtime, api, bare }
+    }
+
+    /// The way of whoever has `token`; that of whoever calls where there is none. A text that is no token reaches nothing.
+    fn api_of(&self, token: Option<&str>) -> Api {
+        let Some(token) = token else {
+            return self.api.clone();
+        };
+        let header = HeaderValue::try_from(format!("Bearer {token}"));
+        let mut header = header.unwrap_or_else(|_| HeaderValue::from_static("Bearer"));
+        header.set_sensitive(true);
+        Api {
+            client: self.bare.clone(),
+            server: self.api.server.clone(),
+            token: Some(header),
+        }
     }
 
     /// The address of the API server.

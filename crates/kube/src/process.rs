@@ -161,6 +161,13 @@ pub(crate) fn unsecured(error: SecurityError) -> ProcessError {
     }
 }
 
+impl Logs {
+    /// Writes logs from now on.
+    pub fn start(self) {
+        start_logs(self, None);
+    }
+}
+
 impl Process {
     /// Runs the operator until SIGTERM or SIGINT.
     pub fn run(self) -> Result<(), ProcessError> {

@@ -1,6 +1,6 @@
-//! What the operator may do on a cluster: one table, with the reason of each row.
+//! What the operator may do on a cluster, and what the dashboard may that is installed beside it: one table each, with the reason of each row.
 //!
-//! Owns the rules of every Role and `ClusterRole` in `deploy/`, for the operator and for people.
+//! Owns the rules of every Role and `ClusterRole` in `deploy/`, for these two and for people.
 //! `cargo xtask gen` writes them out.
 //!
 //! Invariant: no rule reads a Secret outside the operator's own namespace, and none names all
@@ -44,11 +44,19 @@ pub enum Place {
     Pushes,
     /// The operator's own namespace.
     Own,
+    /// Of the account of the dashboard: wherever jobs are, like [`Place::Jobs`].
+    Dashboard,
+    /// Likewise: the cluster, and only where the whole cluster is shown.
+    DashboardNodes,
+    /// Likewise: the cluster, and only where tokens of users are reviewed.
+    DashboardReviews,
+    /// Likewise: wherever jobs are, and only where logs are not read with the user's own token.
+    DashboardLogs,
 }
 
 impl Place {
     /// Every place with the name of its rules in the chart.
-    pub const ALL: [(Self, &str); 9] = [
+    pub const ALL: [(Self, &str); 13] = [
         (Self::Jobs, "jobs"),
         (Self::Launchers, "launchers"),
         (Self::NetworkPolicies, "networkPolicies"),
@@ -58,7 +66,19 @@ impl Place {
         (Self::Webhooks, "webhooks"),
         (Self::Pushes, "pushes"),
         (Self::Own, "own"),
+        (Self::Dashboard, "dashboard"),
+        (Self::DashboardNodes, "dashboardNodes"),
+        (Self::DashboardReviews, "dashboardReviews"),
+        (Self::DashboardLogs, "dashboardLogs"),
     ];
+
+    /// Whether its rights are those of the dashboard, and not of the operator.
+    pub fn is_dashboard(self) -> bool {
+        matches!(
+            self,
+            Self::Dashboard | Self::DashboardNodes | Self::DashboardReviews | Self::DashboardLogs
+        )
+    }
 
     /// The place in words, as the heading of its rights.
     pub fn heading(self) -> &'static str {
@@ -74,6 +94,18 @@ impl Place {
             Self::Webhooks => "The cluster, only where webhooks are served",
             Self::Pushes => "The cluster, only with `--progress-bind` or `--gang-bind`",
             Self::Own => "The operator's own namespace",
+            Self::Dashboard => {
+                "The dashboard, with `dashboard.enabled`: wherever jobs are, by an account of its own"
+            }
+            Self::DashboardNodes => {
+                "The dashboard: the cluster, unless only one namespace is shown"
+            }
+            Self::DashboardReviews => {
+                "The dashboard: the cluster, only with `dashboard.auth: token`"
+            }
+            Self::DashboardLogs => {
+                "The dashboard: wherever jobs are, only with `dashboard.auth: port-forward`"
+            }
         }
     }
 }
@@ -364,6 +396,63 @@ pub const OPERATOR: &[Right] = &[
     ),
 ];
 
+/// Every right of the dashboard that is installed in the cluster: it changes nothing, and acts in nobody's name.
+pub const DASHBOARD: &[Right] = &[
+    Right {
+        place: Place::Dashboard,
+        ..of_kinds("", &["get", "list", "watch"], "shows jobs")
+    },
+    right(
+        Place::Dashboard,
+        CORE,
+        &["pods"],
+        &["get", "list", "watch"],
+        "shows the pods of jobs, and what other pods use on the nodes",
+    ),
+    right(
+        Place::Dashboard,
+        CORE,
+        &["events"],
+        &["get", "list", "watch"],
+        "shows the events of a job and of its pods",
+    ),
+    right(
+        Place::Dashboard,
+        CORE,
+        &["configmaps"],
+        &["get"],
+        "shows the ends of logs that the operator kept, to whoever may read logs; ConfigMaps of others are neither listed nor read",
+    ),
+    right(
+        Place::DashboardNodes,
+        CORE,
+        &["nodes"],
+        &["get", "list", "watch"],
+        "shows nodes, to whoever may list them",
+    ),
+    right(
+        Place::DashboardReviews,
+        &["authentication.k8s.io"],
+        &["tokenreviews"],
+        &["create"],
+        "finds out whose a token is",
+    ),
+    right(
+        Place::DashboardReviews,
+        &["authorization.k8s.io"],
+        &["subjectaccessreviews"],
+        &["create"],
+        "finds out what that user may see",
+    ),
+    right(
+        Place::DashboardLogs,
+        CORE,
+        &["pods/log"],
+        &["get"],
+        "reads logs; with `auth: token` they are read with the user's own token, and this right is not given",
+    ),
+];
+
 /// The plurals of the job kinds, each once.
 pub fn plurals() -> Vec<String> {
     let mut names: Vec<String> = Kind::ALL.into_iter().map(plural).collect();
@@ -374,7 +463,8 @@ pub fn plurals() -> Vec<String> {
 
 /// The rights of one place.
 pub fn of(place: Place) -> impl Iterator<Item = &'static Right> {
-    OPERATOR.iter().filter(move |right| right.place == place)
+    let all = OPERATOR.iter().chain(DASHBOARD);
+    all.filter(move |right| right.place == place)
 }
 
 /// Verbs that change nothing.

@@ -1,14 +1,23 @@
 //! The header fields of a request, each read as one bounded value.
 
+use std::fmt;
+
 use http::{HeaderMap, HeaderName};
 use thiserror::Error;
 
 /// Bytes of one value, at most. Tokens of the API server have about 1,000.
 const MOST: usize = 8 * 1024;
 
-/// The header fields of a request, but for `Authorization`, which is kept apart.
-#[derive(Clone, Debug, Default)]
+/// The header fields of a request, but for `Authorization`, which is kept apart. Their debug form has the names alone: a proxy may put a token or a cookie
+/// in any of them.
+#[derive(Clone, Default)]
 pub struct Headers(HeaderMap);
+
+impl fmt::Debug for Headers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.keys()).finish()
+    }
+}
 
 /// A header that cannot be read as one value: it is repeated, too long, or not visible ASCII.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]

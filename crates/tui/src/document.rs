@@ -10,9 +10,6 @@ use serde_json::Value;
 
 use crate::ask::Ask;
 
-/// Lines of a document that has no page of its own.
-const LINES_MAX: usize = 2_000;
-
 /// Why something is not shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trouble {
@@ -37,7 +34,8 @@ pub(crate) enum Content {
     Logs(Folded),
     Events(Events),
     Failures(Failures),
-    Lines(Vec<String>),
+    Nodes(Box<Nodes>),
+    Queue(Queue),
 }
 
 impl Answer {
@@ -52,11 +50,8 @@ impl Answer {
             Ask::Logs { .. } => Content::Logs(parsed(json)?),
             Ask::Events { .. } => Content::Events(parsed(json)?),
             Ask::Failures => Content::Failures(parsed(json)?),
-            Ask::Nodes | Ask::Queue => {
-                let value: Value = parsed(json)?;
-                let text = serde_json::to_string_pretty(&value).unwrap_or_default();
-                Content::Lines(text.lines().take(LINES_MAX).map(str::to_owned).collect())
-            }
+            Ask::Nodes => Content::Nodes(Box::new(parsed(json)?)),
+            Ask::Queue => Content::Queue(parsed(json)?),
         };
         Ok(Self(content))
     }
@@ -66,6 +61,8 @@ impl Answer {
         match &self.0 {
             Content::Jobs(jobs) => jobs.rows.iter().any(|row| row.live),
             Content::Job(job) => job.row.live,
+            // Nodes are no part of what is watched.
+            Content::Nodes(_) => true,
             _ => false,
         }
     }
@@ -371,6 +368,75 @@ pub(crate) struct Newest {
     pub(crate) namespace: String,
     pub(crate) attempt: u32,
     pub(crate) sentence: String,
+}
+
+/// The nodes of a cluster by their domains.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct Nodes {
+    pub(crate) cluster: Area,
+    pub(crate) warnings: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct Area {
+    pub(crate) level: String,
+    pub(crate) name: Option<String>,
+    pub(crate) nodes: u64,
+    pub(crate) accelerators: Tally,
+    pub(crate) areas: Vec<Area>,
+    pub(crate) hosts: Vec<Host>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct Host {
+    pub(crate) name: String,
+    pub(crate) state: Option<String>,
+    pub(crate) probation_until: Option<Timestamp>,
+    pub(crate) accelerators: Tally,
+    pub(crate) holders: Vec<Held>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct Held {
+    pub(crate) gang: String,
+    pub(crate) accelerators: i64,
+}
+
+/// Accelerators, each counted once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct Tally {
+    pub(crate) total: i64,
+    pub(crate) free: i64,
+    pub(crate) held: i64,
+    pub(crate) foreign: i64,
+    pub(crate) out: i64,
+}
+
+/// The jobs that wait, the oldest first.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct Queue {
+    pub(crate) rows: Vec<Queued>,
+    pub(crate) rows_left_out: u64,
+    pub(crate) unreadable: Vec<Unreadable>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct Queued {
+    pub(crate) id: String,
+    pub(crate) job: String,
+    pub(crate) namespace: String,
+    pub(crate) created_at: Option<Timestamp>,
+    pub(crate) pods: u32,
+    pub(crate) accelerators: Option<u32>,
+    pub(crate) reason: Option<String>,
+    pub(crate) queue: Option<String>,
 }
 
 #[cfg(test)]

@@ -1,10 +1,12 @@
 //! One frame of a state.
 
+mod failures;
 mod help;
 mod job;
 mod jobs;
-mod others;
+mod nodes;
 mod pane;
+mod queue;
 mod strip;
 #[cfg(test)]
 mod tests;
@@ -24,6 +26,7 @@ use crate::{
 pub fn measure(state: &State) -> Extents {
     Extents {
         pane: job::pane_size(state),
+        nodes: nodes::size(state),
         help: help::size(state.size),
     }
 }
@@ -91,11 +94,15 @@ pub fn draw(state: &State, buffer: &mut Buffer) {
         }
         Page::Failures => {
             let body = answered(&mut canvas, state, &state.known.failures, body);
-            others::failures(&mut canvas, state, body);
+            failures::draw(&mut canvas, state, body);
         }
-        Page::Nodes | Page::Queue => {
-            let body = answered(&mut canvas, state, &state.known.lines, body);
-            others::lines(&mut canvas, state, body);
+        Page::Nodes => {
+            let body = answered(&mut canvas, state, &state.known.nodes, body);
+            nodes::draw(&mut canvas, state, body);
+        }
+        Page::Queue => {
+            let body = answered(&mut canvas, state, &state.known.queue, body);
+            queue::draw(&mut canvas, state, body);
         }
     }
 }
@@ -166,10 +173,10 @@ fn title(canvas: &mut Canvas<'_>, state: &State, part: Part) {
     }
     let room = end.saturating_sub(x + 1);
     if room >= 12 {
-        let source = text::width(&state.source, room + 1);
+        let source = text::width(&state.source.name, room + 1);
         if source <= room {
             let dim = canvas.look.dim();
-            canvas.put_right(end.saturating_sub(1), part.y, room, &state.source, dim);
+            canvas.put_right(end.saturating_sub(1), part.y, room, &state.source.name, dim);
         }
     }
 }
@@ -200,7 +207,8 @@ fn footer(canvas: &mut Canvas<'_>, state: &State, part: Part) {
             "l logs  d verdict  e events  t time  n p marks  [ ] attempt  ? help  Esc back"
         }
         Page::Failures => "Enter open the newest  : go to  ? help  Esc back  q quit",
-        Page::Nodes | Page::Queue => ": go to  ? help  Esc back  q quit",
+        Page::Nodes => "j k move  : go to  ? help  Esc back  q quit",
+        Page::Queue => "Enter open  : go to  ? help  Esc back  q quit",
     };
     // Half a list of keys helps less than the key that shows all.
     let fits = text::width(keys, part.width.saturating_add(1)) <= part.width;

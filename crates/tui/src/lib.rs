@@ -24,4 +24,4 @@ pub use draw::{draw, measure, once};
 pub use keys::{Key, Keys};
 pub use look::{Depth, Look};
 pub use screen::{Input, Screen};
-pub use state::{Effects, Event, Extents, Measure, State};
+pub use state::{Effects, Event, Extents, Measure, Source, State};

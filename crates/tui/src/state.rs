@@ -11,8 +11,8 @@ mod tests;
 use crate::{
     ask::Ask,
     document::{
-        Answer, Content, Events, Failures, Folded, Job, Jobs, Ledger, Mark, Strip, Trouble,
-        Verdicts,
+        Answer, Content, Events, Failures, Folded, Job, Jobs, Ledger, Mark, Nodes, Queue, Strip,
+        Trouble, Verdicts,
     },
     keys::Key,
     look::Look,
@@ -98,7 +98,8 @@ pub(crate) struct Known {
     pub(crate) logs: Slot<Folded>,
     pub(crate) events: Slot<Events>,
     pub(crate) failures: Slot<Failures>,
-    pub(crate) lines: Slot<Vec<String>>,
+    pub(crate) nodes: Slot<Box<Nodes>>,
+    pub(crate) queue: Slot<Queue>,
 }
 
 /// A line that is typed.
@@ -114,17 +115,27 @@ pub(crate) enum Typing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extents {
     pub(crate) pane: (usize, usize),
+    pub(crate) nodes: (usize, usize),
     pub(crate) help: (usize, usize),
 }
 
 /// Measures what would be drawn of a state, which only the drawing knows.
 pub type Measure = fn(&State) -> Extents;
 
+/// What is shown, in words.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Source {
+    /// What it is, such as `runs below .trainyard`.
+    pub name: String,
+    /// What to do where it has no jobs.
+    pub no_jobs: String,
+}
+
 /// Everything that a frame is drawn of.
 #[derive(Clone, Debug)]
 pub struct State {
     measure: Measure,
-    pub(crate) source: String,
+    pub(crate) source: Source,
     pub(crate) look: Look,
     pub(crate) now: i64,
     pub(crate) size: (u16, u16),
@@ -133,6 +144,9 @@ pub struct State {
     pub(crate) jobs: JobsPage,
     /// The selected row of the page of failures.
     pub(crate) failure: usize,
+    /// The selected row of the queue.
+    pub(crate) queued: usize,
+    pub(crate) nodes: Scroll,
     pub(crate) known: Known,
     pub(crate) typing: Option<Typing>,
     pub(crate) help: Option<Scroll>,
@@ -143,10 +157,10 @@ pub struct State {
 
 impl State {
     /// The page of jobs of `source`, drawn as `look` says, before anything was answered, on a terminal of so many columns and rows.
-    pub fn new(source: &str, size: (u16, u16), look: Look, now: i64, measure: Measure) -> Self {
+    pub fn new(source: Source, size: (u16, u16), look: Look, now: i64, measure: Measure) -> Self {
         Self {
             measure,
-            source: source.to_owned(),
+            source,
             look,
             now,
             size,
@@ -154,6 +168,8 @@ impl State {
             back: Vec::new(),
             jobs: JobsPage::default(),
             failure: 0,
+            queued: 0,
+            nodes: Scroll::default(),
             known: Known::default(),
             typing: None,
             help: None,
@@ -263,7 +279,8 @@ impl State {
             Ask::Logs { .. } => put!(logs, Logs),
             Ask::Events { .. } => put!(events, Events),
             Ask::Failures => put!(failures, Failures),
-            Ask::Nodes | Ask::Queue => put!(lines, Lines),
+            Ask::Nodes => put!(nodes, Nodes),
+            Ask::Queue => put!(queue, Queue),
         }
     }
 
@@ -274,6 +291,8 @@ impl State {
             let (lines, room) = extents.pane;
             page.scroll.settle(lines, room);
         }
+        let (lines, room) = extents.nodes;
+        self.nodes.settle(lines, room);
         if let Some(scroll) = &mut self.help {
             let (lines, room) = extents.help;
             scroll.settle(lines, room);
@@ -302,6 +321,8 @@ impl State {
             jobs: std::mem::take(&mut self.known.jobs),
             job: std::mem::take(&mut self.known.job),
             failures: std::mem::take(&mut self.known.failures),
+            nodes: std::mem::take(&mut self.known.nodes),
+            queue: std::mem::take(&mut self.known.queue),
             ..Known::default()
         };
     }
@@ -315,7 +336,6 @@ impl State {
             self.known.job = Slot::default();
             self.forget_run();
         }
-        self.known.lines = Slot::default();
         let before = std::mem::replace(&mut self.page, page);
         self.back.push(before);
         if self.back.len() > BACK_MAX {
@@ -402,7 +422,21 @@ impl State {
                     self.failure = pane::moved(self.failure, key, rows.len());
                 }
             }
-            Page::Nodes | Page::Queue => {}
+            Page::Nodes => self.nodes.key(key),
+            Page::Queue => {
+                let rows = self.known.queue.value.as_ref();
+                let rows = rows.map_or(&[][..], |it| it.rows.as_slice());
+                if key == Key::Enter {
+                    let row = rows.get(self.queued);
+                    let page =
+                        row.map(|it| Page::of_job(&it.namespace, &it.job, Some(it.id.clone())));
+                    if let Some(page) = page {
+                        self.open(page);
+                    }
+                } else {
+                    self.queued = pane::moved(self.queued, key, rows.len());
+                }
+            }
         }
     }
 

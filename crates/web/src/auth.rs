@@ -7,8 +7,8 @@ mod secret;
 
 use http::{HeaderValue, Method, StatusCode, header};
 
-pub(crate) use self::secret::{CODE_LASTS, Codes, digest, hex};
-pub use self::secret::{Token, TokenError};
+pub(crate) use self::secret::{CODE_LASTS, Codes, hex};
+pub use self::secret::{Token, TokenError, digest};
 use crate::refusal::Refusal;
 
 /// What a request is for.
@@ -46,22 +46,52 @@ pub(crate) struct Caller<'a> {
     pub(crate) authorization: Option<&'a [u8]>,
 }
 
-/// Whether a request is answered; else why not.
-pub(crate) fn check(caller: &Caller<'_>, hosts: &[String], token: &Token) -> Result<(), Refusal> {
-    check_host(caller.host, hosts)?;
+/// What a request for data needs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Needs<'a> {
+    /// This token.
+    Token(&'a Token),
+    /// Nothing.
+    Nothing,
+    /// A token that is reviewed later; whether there is one.
+    Credential(bool),
+}
+
+/// Whether a request is answered; else why not. Without a list of hosts it may mean any.
+pub(crate) fn check(
+    caller: &Caller<'_>,
+    hosts: Option<&[String]>,
+    needs: Needs<'_>,
+) -> Result<(), Refusal> {
+    if let Some(hosts) = hosts {
+        check_host(caller.host, hosts)?;
+    }
     check_method(caller.area, caller.method)?;
     if caller.area == Area::Page {
         return Ok(());
     }
     check_site(caller.site)?;
     match caller.area {
-        Area::Api if !token.is_in(caller.authorization) => Err(unauthorized()),
-        _ => Ok(()),
+        Area::Api => check_needs(needs, caller.authorization),
+        Area::Page | Area::Login => Ok(()),
+    }
+}
+
+fn check_needs(needs: Needs<'_>, authorization: Option<&[u8]>) -> Result<(), Refusal> {
+    match needs {
+        Needs::Token(token) if token.is_in(authorization) => Ok(()),
+        Needs::Token(_) => Err(unauthorized(
+            "open the URL that `trainyard dashboard` printed, with its token",
+        )),
+        Needs::Nothing | Needs::Credential(true) => Ok(()),
+        Needs::Credential(false) => Err(unauthorized(
+            "send a token of the cluster, such as that of `kubectl create token NAME`",
+        )),
     }
 }
 
 fn check_host(host: Option<&str>, hosts: &[String]) -> Result<(), Refusal> {
-    let known = |host: &str| hosts.iter().any(|known| known.eq_ignore_ascii_case(host));
+    let known = |host: &str| hosts.iter().any(|known| is_host(known, host));
     if host.is_some_and(known) {
         return Ok(());
     }
@@ -72,6 +102,17 @@ fn check_host(host: Option<&str>, hosts: &[String]) -> Result<(), Refusal> {
         "the header `Host` of the request names another server than this one",
         format!("open the page at {}", hosts.join(" or ")),
     ))
+}
+
+/// Whether a host is one that is known; `name:*` is one with any port, or without.
+fn is_host(known: &str, host: &str) -> bool {
+    let Some(name) = known.strip_suffix(":*") else {
+        return known.eq_ignore_ascii_case(host);
+    };
+    let (found, port) = host.split_at_checked(name.len()).unwrap_or((host, ""));
+    let is_port = |port: &str| port.len() <= 5 && port.bytes().all(|byte| byte.is_ascii_digit());
+    let has_port = port.is_empty() || port.strip_prefix(':').is_some_and(is_port);
+    found.eq_ignore_ascii_case(name) && has_port
 }
 
 fn check_method(area: Area, method: &Method) -> Result<(), Refusal> {
@@ -108,12 +149,12 @@ fn check_site(site: Site<'_>) -> Result<(), Refusal> {
     }
 }
 
-fn unauthorized() -> Refusal {
+fn unauthorized(hint: &str) -> Refusal {
     let mut refusal = Refusal::new(
         StatusCode::UNAUTHORIZED,
         "unauthorized",
         "the request has no valid token in the header `Authorization: Bearer`",
-        "open the URL that `trainyard dashboard` printed, with its token",
+        hint,
     );
     let scheme = HeaderValue::from_static("Bearer");
     refusal.field = Some(Box::new((header::WWW_AUTHENTICATE, scheme)));
@@ -217,8 +258,8 @@ mod tests {
                 site: *site,
                 authorization: *authorization,
             };
-            let found =
-                check(&caller, &hosts, &token).map_or_else(|no| no.status.as_u16(), |()| 200);
+            let found = check(&caller, Some(&hosts), Needs::Token(&token))
+                .map_or_else(|no| no.status.as_u16(), |()| 200);
             assert_eq!(found, *want, "case {number}: {caller:?}");
         }
     }
@@ -235,6 +276,25 @@ mod tests {
                 assert!(refusal.field.is_some(), "{method}");
             }
         }
+    }
+
+    #[test]
+    fn any_port_of_a_name() {
+        let cases = [
+            ("localhost", true),
+            ("LOCALHOST:8080", true),
+            ("localhost:", true),
+            ("localhost:80a", false),
+            ("localhost:123456", false),
+            ("localhost.evil.example:80", false),
+            ("localhostx", false),
+            ("local", false),
+            ("", false),
+        ];
+        for (host, want) in cases {
+            assert_eq!(is_host("localhost:*", host), want, "{host}");
+        }
+        assert!(is_host("[::1]:*", "[::1]:8265"));
     }
 
     #[test]

@@ -1,23 +1,29 @@
 //! The dashboard as one server: who may ask is checked on the head of a request, before anything of it is read.
 
 use std::{
+    fmt,
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
+use futures::future::join_all;
 use http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use serde_json::{Value, json};
-use tokio::{net::TcpListener, time::Instant};
+use tokio::{
+    net::TcpListener,
+    time::{Instant, timeout},
+};
 use trainyard_serve::{
-    Bounds, Head, Intake, Phase, Reply, ReplyRules, Request, Server, Size, Traffic,
+    Bounds, Head, Headers, Intake, Phase, Reply, ReplyRules, Request, Secure, Server, Size, Traffic,
 };
 
 use crate::{
     Hub,
+    access::{Access, Asker, Credential, Reviewed, Sight, Visitor},
     answer::{Answers, Ask, LIMITS},
     assets::Assets,
-    auth::{self, Area, Caller, Codes, Site, Token, TokenError},
+    auth::{self, Area, Caller, Codes, Needs, Site, TokenError},
     base::{BasePath, BasePathError, Place},
     hub::{NoStream, StreamAsk},
     refusal::{JSON, NO_STORE, Refusal},
@@ -51,6 +57,10 @@ const LOGIN_BODY: Intake = Intake {
     bytes: 1024,
     values: None,
 };
+/// How often it is looked at what those who read changes may learn of…
+const SIGHT_EVERY: Duration = Duration::from_secs(10);
+/// …which is nothing where that is not found out within this time.
+const SIGHT_WITHIN: Duration = Duration::from_secs(15);
 /// The identity of whoever has the token of this server.
 const TOKEN_OWNER: &str = "token";
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
@@ -60,11 +70,25 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
     connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
     require-trusted-types-for 'script'";
 
+/// How connections are secured.
+#[derive(Clone)]
+pub struct Tls(pub Secure);
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tls").finish_non_exhaustive()
+    }
+}
+
 /// How a dashboard is reached.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// What the header `Host` may be, with its port; see [`crate::local_hosts`].
     pub hosts: Vec<String>,
+    /// Whether it may be anything in place of these: where nothing that a browser sends by itself opens the data.
+    pub any_host: bool,
+    /// How connections are secured; plain ones, where there is nothing.
+    pub tls: Option<Tls>,
     /// The path below which everything is served, for a proxy that does not take it away; empty for none.
     pub base_path: String,
     /// A folder with the files of the page in place of those of the program, read for every request.
@@ -79,10 +103,12 @@ pub struct Dashboard(Arc<Inner>);
 struct Inner {
     answers: Answers,
     hub: Arc<Hub>,
-    token: Token,
+    access: Access,
     codes: Mutex<Codes>,
     began: Instant,
-    hosts: Vec<String>,
+    /// The names under which it may be reached; any, where there is nothing.
+    hosts: Option<Vec<String>>,
+    tls: Option<Tls>,
     base: BasePath,
     assets: Assets,
     traffic: Traffic,
@@ -93,16 +119,17 @@ impl Dashboard {
     pub fn new(
         ask: Ask,
         hub: Arc<Hub>,
-        token: Token,
+        access: impl Into<Access>,
         options: Options,
     ) -> Result<Self, BasePathError> {
         Ok(Self(Arc::new(Inner {
             answers: Answers::new(ask, LIMITS),
             hub,
-            token,
+            access: access.into(),
             codes: Mutex::default(),
             began: Instant::now(),
-            hosts: options.hosts,
+            hosts: (!options.any_host).then_some(options.hosts),
+            tls: options.tls,
             base: BasePath::parse(&options.base_path)?,
             assets: Assets::new(options.assets),
             traffic: Traffic::default(),
@@ -126,7 +153,7 @@ impl Dashboard {
         Server {
             name: NAME,
             bounds: BOUNDS,
-            tls: None,
+            tls: self.0.tls.clone().map(|Tls(secure)| secure),
             admit: Arc::new(move |head| admits.admit(head).map_err(Refusal::reply)),
             answer: Arc::new(move |request| {
                 let inner = Arc::clone(&answers);
@@ -146,9 +173,11 @@ impl Dashboard {
 /// Serves the dashboard until the future is dropped; [`Hub::close`] before that lets pages know.
 pub async fn serve(listener: TcpListener, dashboard: Dashboard) {
     let hub = Arc::clone(&dashboard.0.hub);
+    let inner = Arc::clone(&dashboard.0);
     tokio::select! {
         () = trainyard_serve::serve(listener, dashboard.server()) => {}
         () = hub.run() => {}
+        () = inner.keep_sights() => {}
     }
 }
 
@@ -196,6 +225,14 @@ impl Inner {
             Ok(Some(site)) => Site::Sent(site),
             Err(_) => Site::Unreadable,
         };
+        let needs = match &self.access {
+            Access::Token(token) => Needs::Token(token),
+            Access::Anyone => Needs::Nothing,
+            Access::Reviewed(reviewed) => {
+                let authorization = head.authorization.as_ref();
+                Needs::Credential(credential(reviewed, authorization, &head.headers).is_some())
+            }
+        };
         let caller = Caller {
             area,
             method: &head.method,
@@ -203,7 +240,7 @@ impl Inner {
             site,
             authorization: head.authorization.as_ref().map(HeaderValue::as_bytes),
         };
-        auth::check(&caller, &self.hosts, &self.token).inspect_err(|refusal| {
+        auth::check(&caller, self.hosts.as_deref(), needs).inspect_err(|refusal| {
             let reason = match refusal.status {
                 StatusCode::MISDIRECTED_REQUEST => "wrong_host",
                 StatusCode::METHOD_NOT_ALLOWED => "wrong_method",
@@ -226,13 +263,20 @@ impl Inner {
                 Ok(route) => route,
                 Err(problem) => return Refusal::from(problem).reply(),
             };
+            if route == Route::Login {
+                return self.login(&request);
+            }
+            let (asker, visitor) = match self.asker(&request).await {
+                Ok(asker) => asker,
+                Err(refusal) => return refusal.reply(),
+            };
             return match route {
                 Route::Ask(question) => {
-                    // Only who has the token comes this far; its connection is not closed to make room.
+                    // Only who has a good token comes this far; its connection is not closed to make room.
                     request.place.set(Phase::Working);
-                    self.answers.reply(question, &request.headers).await
+                    self.answers.reply(question, asker, &request.headers).await
                 }
-                Route::Stream(ask) => self.stream(ask, &request.method),
+                Route::Stream(ask) => self.stream(ask, &request.method, visitor).await,
                 Route::Login => self.login(&request),
             };
         }
@@ -250,12 +294,60 @@ impl Inner {
         }
     }
 
-    fn stream(&self, ask: StreamAsk, method: &Method) -> Reply {
+    /// Who asks, and for how long that is believed.
+    async fn asker(&self, request: &Request) -> Result<(Asker, Option<Visitor>), Refusal> {
+        let Access::Reviewed(reviewed) = &self.access else {
+            return Ok((Asker::Owner, None));
+        };
+        let authorization = request.authorization.as_ref();
+        let Some(credential) = credential(reviewed, authorization, &request.headers) else {
+            return Err(Refusal::internal());
+        };
+        let visitor = (reviewed.identify)(credential.clone()).await;
+        let visitor = visitor.map_err(|problem| {
+            self.traffic.refused(NAME, "not_identified");
+            Refusal::from(problem)
+        })?;
+        let identity = Arc::clone(&visitor.identity);
+        let asker = Asker::Visitor {
+            identity,
+            credential,
+        };
+        Ok((asker, Some(visitor)))
+    }
+
+    /// Looks again and again at what those who read changes may learn of.
+    async fn keep_sights(&self) {
+        let Access::Reviewed(reviewed) = &self.access else {
+            return std::future::pending().await;
+        };
+        loop {
+            tokio::time::sleep(SIGHT_EVERY).await;
+            let visitors = self.hub.visitors();
+            let sights = visitors.iter().map(|identity| async move {
+                let asked = timeout(SIGHT_WITHIN, (reviewed.sight_of)(Arc::clone(identity)));
+                let sight: Sight = asked.await.unwrap_or_default();
+                self.hub.set_sight(identity, &sight);
+            });
+            join_all(sights).await;
+        }
+    }
+
+    async fn stream(&self, ask: StreamAsk, method: &Method, visitor: Option<Visitor>) -> Reply {
         const TYPE: &str = "text/event-stream";
         let reply = if *method == Method::HEAD {
             Reply::new(StatusCode::OK, TYPE, Vec::new())
         } else {
-            match self.hub.subscribe(TOKEN_OWNER, ask) {
+            let subscribed = match (&self.access, visitor) {
+                (Access::Reviewed(reviewed), Some(visitor)) => {
+                    let until = Instant::now() + visitor.lasts;
+                    let sight = (reviewed.sight_of)(Arc::clone(&visitor.identity)).await;
+                    self.hub
+                        .subscribe_limited(&visitor.identity, ask, sight, until)
+                }
+                _ => self.hub.subscribe(TOKEN_OWNER, ask),
+            };
+            match subscribed {
                 Ok(stream) => Reply::stream(TYPE, stream),
                 Err(NoStream::TooMany(most)) => {
                     let message = format!("{most} streams of changes are open, the maximum");
@@ -276,6 +368,11 @@ impl Inner {
 
     /// Exchanges a one-time code for the token.
     fn login(&self, request: &Request) -> Reply {
+        let Access::Token(token) = &self.access else {
+            let message = "this server has no codes that can be exchanged for a token";
+            let hint = "send a token of the cluster with each request";
+            return Refusal::new(StatusCode::NOT_FOUND, "notHere", message, hint).reply();
+        };
         // A form of another page cannot send this type without asking first.
         let json = request.headers.hint(&header::CONTENT_TYPE);
         let json = json.and_then(|found| found.split(';').next());
@@ -298,10 +395,30 @@ impl Inner {
             let status = StatusCode::UNAUTHORIZED;
             return Refusal::new(status, "unauthorized", message, hint).reply();
         }
-        let document = json!({"version": 1, "token": self.token.expose()});
+        let document = json!({"version": 1, "token": token.expose()});
         let mut reply =
             Reply::json(StatusCode::OK, &document).with(header::CACHE_CONTROL, NO_STORE);
         reply.content_type = JSON;
         reply
     }
+}
+
+/// The token that a request carries: in the header of a proxy that is trusted, where it is there, else in its own.
+fn credential(
+    reviewed: &Reviewed,
+    authorization: Option<&HeaderValue>,
+    headers: &Headers,
+) -> Option<Credential> {
+    if let Some(name) = &reviewed.header {
+        match headers.one(name) {
+            Ok(Some(value)) => {
+                let value = HeaderValue::from_str(value).ok()?;
+                return Credential::of(&value, true);
+            }
+            // Two of them are one of somebody else.
+            Err(_) => return None,
+            Ok(None) => {}
+        }
+    }
+    Credential::of(authorization?, false)
 }

@@ -3,6 +3,7 @@
 //! What is sent when is decided in [`ring`]; here are the readers. No reader is waited for: one whose queue is full misses events
 //! and gets `{"stale":true}` as soon as there is room, so that it asks for everything again.
 
+mod limited;
 mod ring;
 #[cfg(test)]
 mod tests;
@@ -22,7 +23,10 @@ use tokio::{
 use tracing::debug;
 use trainyard_serve::{SendError, Sender, Stream, channel};
 
-use self::ring::{Ring, STALE, Sent, frame};
+use self::{
+    limited::Limited,
+    ring::{Ring, STALE, Sent, frame},
+};
 
 /// Streams at once.
 pub(crate) const STREAMS: usize = 64;
@@ -103,6 +107,7 @@ pub struct Hub {
 struct State {
     ring: Ring,
     readers: Vec<Reader>,
+    limited: Vec<Limited>,
     closed: bool,
 }
 
@@ -130,6 +135,7 @@ impl Hub {
             state: Mutex::new(State {
                 ring: Ring::new(first),
                 readers: Vec::new(),
+                limited: Vec::new(),
                 closed: false,
             }),
             held: Notify::new(),
@@ -157,7 +163,7 @@ impl Hub {
     pub fn readers(&self) -> usize {
         let mut state = self.state();
         state.forget_gone();
-        state.readers.len()
+        state.open()
     }
 
     /// Ends all streams with `bye`, and refuses new ones.
@@ -170,6 +176,7 @@ impl Hub {
                 debug!("A reader of changes was too slow for `bye`, and sees only the end");
             }
         }
+        state.end_limited();
     }
 
     /// A stream for a page.
@@ -186,7 +193,7 @@ impl Hub {
         if own.count() >= STREAMS_EACH {
             return Err(NoStream::TooMany(STREAMS_EACH));
         }
-        if state.readers.len() >= STREAMS {
+        if state.open() >= STREAMS {
             return Err(NoStream::TooMany(STREAMS));
         }
         let (mut sender, stream) = channel(QUEUE, QUEUE_BYTES);
@@ -221,11 +228,13 @@ impl Hub {
         loop {
             let due = self.state().ring.next_due();
             let due = due.map_or(beat, |due| self.began + Duration::from_millis(due));
+            let end = self.state().next_end().unwrap_or(beat);
             tokio::select! {
-                () = sleep_until(due.min(beat)) => {}
+                () = sleep_until(due.min(beat).min(end)) => {}
                 () = self.held.notified() => continue,
             }
             self.send_due();
+            self.state().end_reviewed(Instant::now());
             if Instant::now() >= beat {
                 beat = Instant::now() + HEARTBEAT;
                 self.state().beat();
@@ -253,6 +262,12 @@ impl Hub {
 impl State {
     fn forget_gone(&mut self) {
         self.readers.retain(|reader| !reader.sender.is_closed());
+        self.limited.retain(|reader| !reader.sender.is_closed());
+    }
+
+    /// Streams that are open.
+    fn open(&self) -> usize {
+        self.readers.len() + self.limited.len()
     }
 
     fn dispatch(&mut self, sent: &Sent) {
@@ -268,6 +283,7 @@ impl State {
         let comment = Bytes::from_static(b":\n\n");
         self.readers
             .retain_mut(|reader| reader.take(last, comment.clone()));
+        self.beat_limited();
     }
 }
 

@@ -10,7 +10,13 @@ use std::{
 
 use tokio::sync::{Semaphore, oneshot};
 
-use crate::{Ask, Dashboard, Document, Hub, Problem, ProblemCode, Question, answer::LIMITS, serve};
+use crate::{
+    Ask, Asker, Credential, Dashboard, Document, Hub, Identify, Problem, ProblemCode, Question,
+    Sight, SightOf, Visitor,
+    answer::LIMITS,
+    health::{Ready, serve_health},
+    serve,
+};
 
 /// How long pages have to read the end of their streams.
 const FAREWELL: Duration = Duration::from_millis(200);
@@ -18,11 +24,11 @@ const FAREWELL: Duration = Duration::from_millis(200);
 /// Answers questions by a function that may block: each runs on a thread for such work, as many as questions are let in. A thread cannot be ended: one
 /// that works on a question whose time is over counts until it has finished.
 pub fn blocking(
-    answer: impl Fn(&Question) -> Result<Document, Problem> + Send + Sync + 'static,
+    answer: impl Fn(&Question, &Asker) -> Result<Document, Problem> + Send + Sync + 'static,
 ) -> Ask {
     let answer = Arc::new(answer);
     let threads = Arc::new(Semaphore::new(LIMITS.questions));
-    Arc::new(move |question| {
+    Arc::new(move |question, asker| {
         let (answer, threads) = (Arc::clone(&answer), Arc::clone(&threads));
         Box::pin(async move {
             let Ok(thread) = threads.try_acquire_owned() else {
@@ -37,7 +43,7 @@ pub fn blocking(
                 });
             };
             let work = tokio::task::spawn_blocking(move || {
-                let answered = answer(&question);
+                let answered = answer(&question, &asker);
                 drop(thread);
                 answered
             });
@@ -54,6 +60,60 @@ pub fn blocking(
     })
 }
 
+/// Threads that review tokens and rights.
+const REVIEWS: usize = 32;
+/// Who finds none of them free within this time is not reviewed.
+const REVIEW_WAITS: Duration = Duration::from_secs(5);
+
+/// Finds out whose a token is by a function that may block.
+pub fn blocking_identify(
+    identify: impl Fn(&Credential) -> Result<Visitor, Problem> + Send + Sync + 'static,
+) -> Identify {
+    let identify = Arc::new(identify);
+    let threads = Arc::new(Semaphore::new(REVIEWS));
+    Arc::new(move |credential| {
+        let (identify, threads) = (Arc::clone(&identify), Arc::clone(&threads));
+        Box::pin(async move {
+            let reviewed = on_thread(threads, move || identify(&credential)).await;
+            reviewed.unwrap_or_else(|| {
+                Err(Problem {
+                    code: ProblemCode::Busy,
+                    message: format!("{REVIEWS} tokens are being reviewed, the maximum"),
+                    hint: "retry in a few seconds".to_owned(),
+                })
+            })
+        })
+    })
+}
+
+/// Finds out which changes somebody may learn of by a function that may block; of none, where that is not found out.
+pub fn blocking_sight(sight_of: impl Fn(&Arc<str>) -> Sight + Send + Sync + 'static) -> SightOf {
+    let sight_of = Arc::new(sight_of);
+    let threads = Arc::new(Semaphore::new(REVIEWS));
+    Arc::new(move |identity| {
+        let (sight_of, threads) = (Arc::clone(&sight_of), Arc::clone(&threads));
+        Box::pin(async move {
+            let found = on_thread(threads, move || sight_of(&identity)).await;
+            found.unwrap_or_default()
+        })
+    })
+}
+
+/// What `work` gives on a thread for such work; nothing where none is free in time, or where it panics.
+async fn on_thread<T: Send + 'static>(
+    threads: Arc<Semaphore>,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    let thread = tokio::time::timeout(REVIEW_WAITS, threads.acquire_owned()).await;
+    let thread = thread.ok()?.ok()?;
+    let work = tokio::task::spawn_blocking(move || {
+        let done = work();
+        drop(thread);
+        done
+    });
+    work.await.ok()
+}
+
 /// A server that runs until it is ended or dropped.
 pub struct Serving {
     stop: Option<oneshot::Sender<()>>,
@@ -68,9 +128,17 @@ impl fmt::Debug for Serving {
 }
 
 impl Serving {
-    /// Serves `dashboard` at `listener`. `hub` is the one that the dashboard was made with.
-    pub fn start(listener: TcpListener, dashboard: Dashboard, hub: Arc<Hub>) -> io::Result<Self> {
+    /// Serves `dashboard` at `listener`, and probes beside it where there is a listener for them. `hub` is the one that the dashboard was made with.
+    pub fn start(
+        listener: TcpListener,
+        dashboard: Dashboard,
+        hub: Arc<Hub>,
+        probes: Option<(TcpListener, Ready)>,
+    ) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
+        if let Some((listener, _)) = &probes {
+            listener.set_nonblocking(true)?;
+        }
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
@@ -83,8 +151,18 @@ impl Serving {
                     return;
                 }
             };
+            let probing = async {
+                let Some((listener, ready)) = probes else {
+                    return std::future::pending().await;
+                };
+                match tokio::net::TcpListener::from_std(listener) {
+                    Ok(listener) => serve_health(listener, ready).await,
+                    Err(error) => tracing::error!(%error, "Cannot listen for probes"),
+                }
+            };
             tokio::select! {
                 () = serve(listener, dashboard) => {}
+                () = probing => {}
                 _ = stopped => tokio::time::sleep(FAREWELL).await,
             }
         };
@@ -133,7 +211,7 @@ mod tests {
     async fn threads_count_until_they_have_finished() {
         let (release, released) = mpsc::channel::<()>();
         let released = Mutex::new(released);
-        let ask = blocking(move |question| {
+        let ask = blocking(move |question, _| {
             if *question == Question::Nodes {
                 // Until the other end is dropped.
                 released.lock().unwrap().recv().unwrap_err();
@@ -142,13 +220,13 @@ mod tests {
         });
         for _ in 0..LIMITS.questions {
             // Nobody waits for the answer any more.
-            assert_eq!(ask(Question::Nodes).now_or_never(), None);
+            assert_eq!(ask(Question::Nodes, Asker::Owner).now_or_never(), None);
         }
-        let refused = ask(Question::About).await.unwrap_err();
+        let refused = ask(Question::About, Asker::Owner).await.unwrap_err();
         assert_eq!(refused.code, ProblemCode::Busy);
         drop(release);
         let freed = async {
-            while ask(Question::About).await.is_err() {
+            while ask(Question::About, Asker::Owner).await.is_err() {
                 tokio::task::yield_now().await;
             }
         };

@@ -183,6 +183,8 @@ pub enum ProblemCode {
     NotHere,
     /// The data cannot be read.
     Unreadable,
+    /// Whoever asks is not known; his token is none, or has ended.
+    Unauthorized,
     /// Too much at once; the same question may be answered later.
     Busy,
 }

@@ -93,11 +93,16 @@ impl From<Problem> for Refusal {
             ProblemCode::BadRequest => (StatusCode::BAD_REQUEST, "badRequest"),
             ProblemCode::NotHere => (StatusCode::NOT_FOUND, "notHere"),
             ProblemCode::Unreadable => (StatusCode::INTERNAL_SERVER_ERROR, "unreadable"),
+            ProblemCode::Unauthorized => (StatusCode::UNAUTHORIZED, "unauthorized"),
             ProblemCode::Busy => (StatusCode::SERVICE_UNAVAILABLE, "busy"),
         };
         let mut refusal = Self::new(status, code, problem.message, problem.hint);
         if problem.code == ProblemCode::Busy {
             refusal.retry_after = Some(1);
+        }
+        if problem.code == ProblemCode::Unauthorized {
+            let scheme = HeaderValue::from_static("Bearer");
+            refusal.field = Some(Box::new((header::WWW_AUTHENTICATE, scheme)));
         }
         refusal
     }

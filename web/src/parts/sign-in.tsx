@@ -1,6 +1,8 @@
 /** The page of a reader without a token. */
 import { useState } from "preact/hooks";
-import { isToken, keep } from "../auth";
+import { advice, isToken, keep } from "../auth";
+import { Sentence } from "./basics";
+import { capital } from "../words";
 
 /** Asks for the token. */
 export function SignIn() {
@@ -11,8 +13,13 @@ export function SignIn() {
       <h1>A token is needed</h1>
       <p>
         This page has no token, or the server refused it. <code>trainyard dashboard</code> prints an address that contains the token: open that address, or
-        paste the token here. A new start of the program makes a new token.
+        paste the token here. A new start of the program makes a new token. In a cluster, paste a token of the cluster.
       </p>
+      {advice.value && (
+        <p id="token-advice">
+          <Sentence text={`${capital(advice.value)}.`} />
+        </p>
+      )}
       <form
         class="bar"
         onSubmit={(event) => {
@@ -30,7 +37,7 @@ export function SignIn() {
       </form>
       {wrong && (
         <p id="token-wrong" role="alert">
-          That text is no token: copy all that follows <code>#token=</code> in the address.
+          That text is no token: copy all that follows <code>#token=</code> in the address, or all that <code>kubectl create token</code> prints.
         </p>
       )}
     </section>

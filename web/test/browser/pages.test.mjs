@@ -74,6 +74,7 @@ for (const theme of ["light", "dark"]) {
 test("without_a_token_the_page_asks_for_it", async () => {
   await visit({ token: "wrong" }, async (page) => {
     await page.waitForSelector("text=A token is needed");
+    await page.waitForSelector("#token-advice >> text=Open the address that");
     assert.deepEqual(await violations(page), []);
     await page.fill("input[type=password]", "fixture-token");
     await page.click("text=use this token");

@@ -113,7 +113,7 @@ fn median(times: &mut [Duration]) -> Duration {
 fn schemas(scratch: &Scratch) -> Result<PathBuf, Failure> {
     report::progress("schemas");
     let folder = scratch.0.join("schemas");
-    let mut command = step::tool("schemas");
+    let mut command = step::tool("schemas")?;
     step::run(command.arg(&folder))?;
     Ok(folder)
 }

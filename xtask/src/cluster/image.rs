@@ -140,7 +140,7 @@ pub(super) fn project(cluster: &Cluster) -> Result<(), Failure> {
 
 /// Builds the binary so that it needs no library, and says where it is: with the C library of the image's recipe where
 /// the toolchain has that, else with the machine's own.
-fn static_binary() -> Result<PathBuf, Failure> {
+pub(super) fn static_binary() -> Result<PathBuf, Failure> {
     let about = step::capture(Command::new("rustc").arg("-vV"))?;
     let host = about
         .lines()

@@ -6,6 +6,7 @@ use std::{
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -121,6 +122,22 @@ const CHECKS: &[Check] = &[
 /// Runs every check, then the tests that want a cluster.
 pub(crate) fn suite() -> Result<String, Failure> {
     super::need_machine()?;
+    // The checks mostly wait. What the tests need is built meanwhile; a build that fails is reported where the tests want it.
+    let builds = thread::spawn(|| {
+        drop(build_tests());
+        drop(image::static_binary());
+    });
+    let checked = checks();
+    drop(builds.join());
+    let checked = checked?;
+    Ok(match tests(&[])? {
+        Some(words) => format!("{checked}, {words}"),
+        None => checked,
+    })
+}
+
+/// Runs every check, also after one failed.
+fn checks() -> Result<String, Failure> {
     let name = suite_name("check");
     let mut failed = Vec::new();
     for (what, check) in CHECKS {
@@ -141,11 +158,12 @@ pub(crate) fn suite() -> Result<String, Failure> {
     if !failed.is_empty() {
         return Err(Failure::Failed(format!("failed: {}", failed.join("; "))));
     }
-    let checks = format!("{} checks", CHECKS.len());
-    Ok(match tests(&[])? {
-        Some(words) => format!("{checks}, {words}"),
-        None => checks,
-    })
+    Ok(format!("{} checks", CHECKS.len()))
+}
+
+/// Builds the tests that want a cluster: with what all suites share, which the tests of the workspace have built.
+fn build_tests() -> Result<(), Failure> {
+    step::run(step::shared("test").args(["--quiet", "--test", TESTS, "--no-run"]))
 }
 
 /// Runs the tests that want a cluster and have one of `names` in their name.
@@ -163,22 +181,15 @@ fn tests(names: &[&str]) -> Result<Option<String>, Failure> {
     if !is_there {
         return Ok(None);
     }
-    let words = [
-        "test",
-        "--locked",
-        "--package",
-        "trainyard-kube",
-        "--package",
-        "trainyard",
-        "--test",
-    ];
     // Built outside, where a package that is missing can be fetched.
-    step::run(step::cargo(&words).args([TESTS, "--no-run"]))?;
+    build_tests()?;
     let fixture = Fixture::start(SIMULATED)?;
     install(&fixture)?;
     let mut command = fixture.command("cargo");
+    step::without_package(&mut command);
     command.env("TRAINYARD_REAL_NODES", "1");
-    command.args(words).args([TESTS, "--no-fail-fast", "--"]);
+    command.args(step::shared("test").get_args());
+    command.args(["--test", TESTS, "--no-fail-fast", "--"]);
     command.args(names);
     step::harness::counted(&mut command).map(Some)
 }

@@ -12,7 +12,7 @@ use std::{
 };
 
 use super::{
-    Framework, Trial, adapters, chosen, hangs, package,
+    Framework, Trial, adapters, chosen, hangs, package, profile,
     trainers::{self, Known},
 };
 use crate::{Failure, report, step};
@@ -29,7 +29,7 @@ const SHOWN_LINES: usize = 40;
 /// Runs every example, or those of the framework that is named; a framework that cannot be installed is reported after all others have run.
 pub(crate) fn suite(only: Option<&str>) -> Result<String, Failure> {
     let chosen = chosen(only)?;
-    let binary = binary()?;
+    let binary = step::shared_program("trainyard")?;
     let (mut ran, mut failed, mut absent) = (0_usize, Vec::new(), Vec::new());
     for framework in &chosen {
         let environment = match framework.environment() {
@@ -85,6 +85,12 @@ pub(crate) fn suite(only: Option<&str>) -> Result<String, Failure> {
         "hangs of {hung} programs: {}",
         report::seconds(began.elapsed())
     ));
+    let began = Instant::now();
+    let recorded = collected(profile::run(&binary, &chosen), &mut failed, &mut absent)?;
+    report::progress(&format!(
+        "traces of {recorded} jobs: {}",
+        report::seconds(began.elapsed())
+    ));
     if !failed.is_empty() {
         return Err(Failure::Failed(failed.join("\n")));
     }
@@ -92,7 +98,7 @@ pub(crate) fn suite(only: Option<&str>) -> Result<String, Failure> {
         return Err(Failure::CouldNotRun(absent.join("\n")));
     }
     Ok(format!(
-        "{ran} runs of {} frameworks, progress of {trained} trainers, {hung} hangs",
+        "{ran} runs of {} frameworks, progress of {trained} trainers, {hung} hangs, traces of {recorded} jobs",
         chosen
             .iter()
             .filter(|framework| !framework.trials.is_empty())
@@ -278,18 +284,6 @@ fn finish_or(
 #[expect(clippy::needless_pass_by_value, reason = "as `map_err` gives it")]
 fn lost(error: std::io::Error) -> Failure {
     Failure::CouldNotRun(format!("cannot run: {error}"))
-}
-
-/// Builds the binary and says where it is.
-fn binary() -> Result<PathBuf, Failure> {
-    step::run(&mut step::cargo(&[
-        "build",
-        "--quiet",
-        "--locked",
-        "--package",
-        "trainyard",
-    ]))?;
-    step::sibling("trainyard")
 }
 
 /// Runs, volumes and output of one call, removed with it.

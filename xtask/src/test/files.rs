@@ -52,18 +52,6 @@ pub(super) fn fuzz_seeds(binary: &Path) -> Result<String, Failure> {
     finish(&failures, files.len())
 }
 
-/// Builds the binary and says where it is.
-pub(super) fn binary() -> Result<PathBuf, Failure> {
-    step::run(&mut step::cargo(&[
-        "build",
-        "--quiet",
-        "--locked",
-        "--package",
-        "trainyard",
-    ]))?;
-    step::sibling("trainyard")
-}
-
 fn call(binary: &Path, words: &[&str], file: &Path) -> Result<Output, Failure> {
     Command::new(binary)
         .args(words)

@@ -20,16 +20,10 @@ const NEEDED: &str = "set -e; ip link add name one type veth peer name two; \
 pub(super) fn suite() -> Result<String, Failure> {
     available()?;
     counted(
-        step::cargo(&[
-            "test",
-            "--locked",
-            "--package",
-            "trainyard",
-            "--test",
-            "hosts",
-        ])
-        .args(["--", "--nocapture"])
-        .env("TRAINYARD_TEST_HOSTS", "1"),
+        step::shared("test")
+            .args(["--test", "hosts"])
+            .args(["--", "--nocapture"])
+            .env("TRAINYARD_TEST_HOSTS", "1"),
     )
 }
 

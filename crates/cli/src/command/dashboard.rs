@@ -3,8 +3,10 @@
 //! Joins the two sides: [`local`] or [`cluster`] answers what pages ask and finds what changed; `web` serves both.
 
 mod browser;
-mod cluster;
+pub(crate) mod cluster;
+mod installed;
 pub(crate) mod local;
+mod shared;
 mod token;
 
 use std::{
@@ -22,7 +24,7 @@ use serde_json::json;
 use trainyard_web::{Ask, Hub, Options, Serving, Token, Topic, blocking, local_hosts};
 
 use self::{
-    cluster::{Cluster, Watching},
+    cluster::{Cluster, Mode, Watching},
     local::{Change, Local, Watcher},
 };
 use crate::{
@@ -53,12 +55,15 @@ struct Address<'a> {
 enum Shown {
     Machine(Arc<Local>, Watcher),
     Cluster(Arc<Cluster>, Watching),
+    /// A cluster from within, and whether those who look see only what they may.
+    Installed(Arc<Cluster>, Watching, bool),
 }
 
 impl Shown {
     fn open(args: &Dashboard) -> Result<Self, Failure> {
         if args.all_namespaces || args.place.is_cluster() {
-            let cluster = Arc::new(Cluster::connect(&args.place, args.all_namespaces)?);
+            let cluster = Cluster::connect(&args.place, args.all_namespaces, Mode::Cluster)?;
+            let cluster = Arc::new(cluster);
             let watching = Watching::start(Arc::clone(&cluster));
             let watching = watching.context("cannot start to watch the cluster")?;
             return Ok(Self::Cluster(cluster, watching));
@@ -72,11 +77,11 @@ impl Shown {
         match self {
             Self::Machine(local, _) => {
                 let local = Arc::clone(local);
-                blocking(move |question| local.answer(question, Timestamp::now()))
+                blocking(move |question, _| local.answer(question, Timestamp::now()))
             }
-            Self::Cluster(cluster, _) => {
+            Self::Cluster(cluster, _) | Self::Installed(cluster, ..) => {
                 let cluster = Arc::clone(cluster);
-                blocking(move |question| cluster.answer(question, Timestamp::now()))
+                blocking(move |question, asker| cluster.answer(question, asker, Timestamp::now()))
             }
         }
     }
@@ -85,7 +90,7 @@ impl Shown {
     fn words(&self, args: &Dashboard) -> String {
         match self {
             Self::Machine(..) => format!("the runs below `{}`", args.state.state_dir.display()),
-            Self::Cluster(cluster, _) => cluster.words(),
+            Self::Cluster(cluster, _) | Self::Installed(cluster, ..) => cluster.words(),
         }
     }
 
@@ -97,13 +102,19 @@ impl Shown {
                     publish(&change, local, hub, now);
                 }
             }
-            Self::Cluster(_, watching) => watching.publish(hub, now),
+            Self::Installed(_, watching, true) => watching.notify(hub, now),
+            Self::Cluster(_, watching) | Self::Installed(_, watching, false) => {
+                watching.publish(hub, now);
+            }
         }
     }
 }
 
 /// Serves until Ctrl-C.
 pub(super) fn run(args: &Dashboard, printer: &mut Printer) -> Result<Exit, Failure> {
+    if args.installed.in_cluster {
+        return installed::run(args, printer);
+    }
     let is_own = args.bind.ip().is_loopback();
     if !is_own && args.token_file.is_none() {
         return Err(Failure::new(format!(
@@ -130,6 +141,8 @@ pub(super) fn run(args: &Dashboard, printer: &mut Printer) -> Result<Exit, Failu
     let hub = Arc::new(Hub::new());
     let options = Options {
         hosts: hosts(at, &args.host),
+        any_host: false,
+        tls: None,
         base_path: args.base_path.clone().unwrap_or_default(),
         assets: args.assets.clone(),
     };
@@ -138,7 +151,7 @@ pub(super) fn run(args: &Dashboard, printer: &mut Printer) -> Result<Exit, Failu
             .context("cannot serve below `--base-path`")?;
     let code = args.open.then(|| dashboard.one_time_code()).transpose();
     let code = code.context("cannot make a code for the browser")?;
-    let serving = Serving::start(listener, dashboard, Arc::clone(&hub))
+    let serving = Serving::start(listener, dashboard, Arc::clone(&hub), None)
         .context("cannot start the server of the dashboard")?;
     let url = page_url(at, args.base_path.as_deref());
     announce(args, &shown.words(args), (&url, &token), printer)?;
@@ -167,13 +180,7 @@ fn announce(
 ) -> Result<(), Failure> {
     let shown = args.token_file.is_none().then(|| token.expose());
     if args.format == Format::Json {
-        let address = Address {
-            version: 1,
-            url,
-            token: shown,
-        };
-        printer.json(&address)?;
-        return printer.flush();
+        return print_address(url, shown, printer);
     }
     match shown {
         Some(token) => printer.message(&format!("dashboard: {url}#token={token}\n")),
@@ -183,6 +190,17 @@ fn announce(
     }
     printer.summary(&format!("shows {what}; Ctrl-C ends it"));
     Ok(())
+}
+
+/// Where the pages are, as JSON: flushed, since whoever reads it waits for it.
+fn print_address(url: &str, token: Option<&str>, printer: &mut Printer) -> Result<(), Failure> {
+    let version = 1;
+    printer.json(&Address {
+        version,
+        url,
+        token,
+    })?;
+    printer.flush()
 }
 
 /// What the loop needs.

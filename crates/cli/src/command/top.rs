@@ -1,8 +1,9 @@
-//! `trainyard top`: the runs of this machine in the terminal, as they change.
+//! `trainyard top`: the runs of this machine, or the jobs of a cluster, in the terminal, as they change.
 //!
 //! Joins the three sides: [`asker`] answers in a thread of its own, `tui` decides what is asked and drawn, its screen is the terminal.
 
 mod asker;
+mod shown;
 
 use std::{
     io::{self, IsTerminal as _},
@@ -12,10 +13,12 @@ use std::{
 
 use anyhow::Context as _;
 use jiff::Timestamp;
-use trainyard_tui::{Depth, Effects, Event, Input, Look, Screen, State, once};
+use trainyard_tui::{Depth, Effects, Event, Input, Look, Screen, Source, State, once};
 
-use self::asker::{Answers, Asker, answer};
-use super::dashboard::local::Local;
+use self::{
+    asker::{Answers, Asker, answer},
+    shown::Shown,
+};
 use crate::{
     args::Top,
     environment,
@@ -33,10 +36,9 @@ const IDLE: Duration = Duration::from_millis(250);
 const COLUMNS: u16 = 120;
 
 pub(super) fn run(args: &Top, printer: &mut Printer) -> Result<Exit, Failure> {
-    let local = Local::open(&args.state.state_dir)?;
-    let source = format!("runs below {}", args.state.state_dir.display());
     if args.once {
-        return print_once(&local, &source, printer);
+        let shown = Shown::open(args)?;
+        return print_once(&shown, shown.source(args), printer);
     }
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
         return Err(Failure::new(
@@ -46,10 +48,12 @@ pub(super) fn run(args: &Top, printer: &mut Printer) -> Result<Exit, Failure> {
             "use `trainyard top --once`, `trainyard ps --watch` or `trainyard ps --format json`",
         ));
     }
+    let shown = Shown::open(args)?;
+    let source = shown.source(args);
     let signals = Signals::listen().context("cannot install signal handlers")?;
-    let (asker, answers) = Asker::start(local, &args.state.state_dir)?;
+    let (asker, answers) = Asker::start(shown)?;
     let state = State::new(
-        &source,
+        source,
         Screen::size(),
         look(printer),
         now(),
@@ -63,7 +67,7 @@ pub(super) fn run(args: &Top, printer: &mut Printer) -> Result<Exit, Failure> {
 }
 
 /// The list of jobs, once.
-fn print_once(local: &Local, source: &str, printer: &mut Printer) -> Result<Exit, Failure> {
+fn print_once(shown: &Shown, source: Source, printer: &mut Printer) -> Result<Exit, Failure> {
     let columns = if printer.stdout_is_terminal() {
         Screen::size().0
     } else {
@@ -77,7 +81,7 @@ fn print_once(local: &Local, source: &str, printer: &mut Printer) -> Result<Exit
         trainyard_tui::measure,
     );
     for ask in state.start().ask.unwrap_or_default() {
-        let answer = answer(local, &ask, Timestamp::now());
+        let answer = answer(shown, &ask, Timestamp::now());
         if let Err(trouble) = &answer {
             return Err(Failure::new(trouble.message.clone()).hint(trouble.hint.clone()));
         }
@@ -127,10 +131,10 @@ fn show(
                 }
                 Err(TryRecvError::Empty) => break,
                 Err(TryRecvError::Disconnected) => {
-                    return Err(
-                        Failure::new("the thread that reads the runs ended by itself")
-                            .hint("start it again; if it happens again, report it"),
-                    );
+                    return Err(Failure::new(
+                        "the thread that reads what is shown ended by itself",
+                    )
+                    .hint("start it again; if it happens again, report it"));
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! `--watch`: the same text again and again, as the job or the cluster changes.
 //!
 //! Invariant: what is on the screen is what was read last, with the time of that reading where reading fails now: an API server that does
-//! not respond for a moment neither ends the command nor empties the screen.
+//! not respond for a moment neither ends the command nor empties the screen. A job that is deleted ends it: how the job would have ended is unknown.
 
 use std::{thread, time::Duration};
 
@@ -51,8 +51,8 @@ impl Frame {
     }
 }
 
-/// Reads and prints until nothing will change any more, stdout is closed, or Ctrl-C. A first reading that fails ends the command; later ones
-/// are repeated.
+/// Reads and prints until nothing will change any more, stdout is closed, or Ctrl-C. A first reading that fails ends the command, and one that finds
+/// the job deleted; other later ones are repeated.
 pub(super) fn watch(
     printer: &mut Printer,
     read: impl FnMut(&Printer) -> Result<Frame, Failure>,
@@ -94,6 +94,13 @@ fn watch_every(
                 shown = (frame, Timestamp::now());
                 None
             }
+            Err(failure) if failure.is_absent() => {
+                let age = words::age(words::since(shown.1, Timestamp::now()));
+                printer.summary(&format!(
+                    "deleted while it was watched; shown is what was read {age} ago"
+                ));
+                return Err(failure);
+            }
             Err(failure) => Some(failure.line()),
         };
     }
@@ -132,6 +139,14 @@ mod tests {
         ];
         let (done, left) = watched(readings);
         assert_eq!((done.expect("it ends"), left), (Exit::Failed, 0));
+    }
+
+    #[test]
+    fn a_job_that_was_deleted_ends_it() {
+        let gone = Err(Failure::absent("no job `k` in namespace `n`"));
+        let readings = vec![Ok(Frame::of(String::new())), gone, Ok(last())];
+        let (done, left) = watched(readings);
+        assert_eq!((done.is_err(), left), (true, 1));
     }
 
     #[test]

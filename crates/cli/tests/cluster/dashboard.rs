@@ -12,8 +12,8 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::{
-    job,
-    namespace::{PROGRAM, TestNamespace, on_cluster, on_real_nodes},
+    hooks, installed, job,
+    namespace::{PROGRAM, TestNamespace, alone_on_real_nodes, on_cluster, on_real_nodes},
     on_nodes,
 };
 
@@ -70,22 +70,7 @@ impl Served {
 
     /// The status and the document of an answer.
     fn ask(&self, path: &str) -> (u16, Value) {
-        let mut stream = TcpStream::connect(&self.host).unwrap();
-        stream.set_read_timeout(Some(ANSWERS_WITHIN)).unwrap();
-        let (host, token) = (&self.host, &self.token);
-        let request = format!(
-            "GET /api/v1/{path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\r\n"
-        );
-        stream.write_all(request.as_bytes()).unwrap();
-        let mut reply = String::new();
-        stream.read_to_string(&mut reply).unwrap();
-        let status = reply.split(' ').nth(1).unwrap().parse().unwrap();
-        let (_, body) = reply.split_once("\r\n\r\n").unwrap();
-        let document = serde_json::from_str(body);
-        (
-            status,
-            document.unwrap_or_else(|error| panic!("{error}: {reply}")),
-        )
+        ask(&self.host, &self.token, path)
     }
 
     fn get(&self, path: &str) -> Value {
@@ -109,6 +94,25 @@ impl Served {
     }
 }
 
+/// The status and the document that a dashboard answers to whoever has `token`.
+fn ask(host: &str, token: &str, path: &str) -> (u16, Value) {
+    let mut stream = TcpStream::connect(host).unwrap();
+    stream.set_read_timeout(Some(ANSWERS_WITHIN)).unwrap();
+    let request = format!(
+        "GET /api/v1/{path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\r\n"
+    );
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).unwrap();
+    let status = reply.split(' ').nth(1).unwrap().parse().unwrap();
+    let (_, body) = reply.split_once("\r\n\r\n").unwrap();
+    let document = serde_json::from_str(body);
+    (
+        status,
+        document.unwrap_or_else(|error| panic!("{error}: {reply}")),
+    )
+}
+
 #[test]
 fn a_job_appears_on_the_pages_of_a_dashboard() {
     on_cluster("dashboard", |fixture| {
@@ -120,6 +124,8 @@ fn a_job_appears_on_the_pages_of_a_dashboard() {
         let row = served.until_row(fixture, "the row says that it runs", is_up);
         assert_eq!(row["ranks"], 3, "{row:#}");
         let id = row["id"].as_str().unwrap();
+        let top = fixture.trainyard(&["top", "--once"]);
+        assert!(top.stdout.contains("\n running    good "), "{top:?}");
 
         let shown = served.get(&format!("jobs/{}/good", fixture.namespace));
         assert_eq!(shown["run"], id, "{shown:#}");
@@ -229,5 +235,126 @@ fn a_limited_user_gets_words_on_the_pages() {
         );
         let message = nodes["error"]["message"].as_str().unwrap();
         assert!(message.contains("cannot list nodes"), "{message}");
+    });
+}
+
+/// The dashboard of the chart, asked at the address of its pod.
+struct Installed {
+    host: String,
+}
+
+impl Installed {
+    /// The pod that is ready.
+    fn find(fixture: &TestNamespace) -> Self {
+        let host = fixture.wait("the pod of the dashboard is ready", || {
+            let pods = fixture.kubectl(&[
+                "get",
+                "pods",
+                "--selector=app.kubernetes.io/component=dashboard",
+                "--output=json",
+            ]);
+            let pods: Value = serde_json::from_str(&pods).unwrap();
+            let status = &pods["items"][0]["status"];
+            let is_ready = |it: &Value| it["type"] == "Ready" && it["status"] == "True";
+            let mut conditions = status["conditions"].as_array()?.iter();
+            conditions.any(is_ready).then_some(())?;
+            let address = status["podIP"].as_str()?;
+            Some(format!("{address}:8265"))
+        });
+        Self { host }
+    }
+
+    fn ask(&self, token: &str, path: &str) -> (u16, Value) {
+        ask(&self.host, token, path)
+    }
+}
+
+/// A user with the rights to see the jobs and logs of one namespace; his token.
+fn user(fixture: &TestNamespace) -> String {
+    let name = "viewer";
+    let group = "rbac.authorization.k8s.io";
+    let metadata = json!({"name": name, "namespace": fixture.namespace});
+    let objects = json!([
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata},
+        {"apiVersion": format!("{group}/v1"), "kind": "Role", "metadata": metadata,
+            "rules": [
+                {"apiGroups": ["kubeflow.org"], "resources": ["pytorchjobs"], "verbs": ["list"]},
+                {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]}]},
+        {"apiVersion": format!("{group}/v1"), "kind": "RoleBinding", "metadata": metadata,
+            "roleRef": {"apiGroup": group, "kind": "Role", "name": name},
+            "subjects": [{"kind": "ServiceAccount", "name": name,
+                "namespace": fixture.namespace}]},
+    ]);
+    fixture.apply(&json!({"apiVersion": "v1", "kind": "List", "items": objects}));
+    let token = fixture.kubectl(&["create", "token", name, "--duration=1h"]);
+    token.trim().to_owned()
+}
+
+#[test]
+fn installed_dashboard_shows_each_user_his_namespace() {
+    alone_on_real_nodes("dashboard-installed", |fixture| {
+        let _hooks = hooks::alone(fixture);
+        installed::install_chart(fixture, &["--set=dashboard.enabled=true"]);
+        let teams = ["team-a", "team-b"].map(|name| fixture.beside(name));
+        let tokens = [user(&teams[0]), user(&teams[1])];
+        for (team, name) in teams.iter().zip(["of-a", "of-b"]) {
+            let script = format!("echo hello from {name}; sleep 600");
+            team.put(&on_nodes(name, &script));
+        }
+        let installed = Installed::find(fixture);
+        let (status, refused) = installed.ask("nobodys", "jobs");
+        assert_eq!(status, 401, "{refused:#}");
+        let mut ids = Vec::new();
+        for (token, own) in tokens.iter().zip(["of-a", "of-b"]) {
+            let row = fixture.wait("his job is listed, and runs", || {
+                let (status, jobs) = installed.ask(token, "jobs");
+                assert_eq!(status, 200, "{jobs:#}");
+                let rows = jobs["rows"].as_array().unwrap();
+                assert!(rows.len() <= 1, "{jobs:#}");
+                let row = rows.first()?;
+                assert_eq!(row["job"], own, "{jobs:#}");
+                (row["state"] == "running").then(|| row.clone())
+            });
+            ids.push(row["id"].as_str().unwrap().to_owned());
+        }
+        for (team, token) in tokens.iter().enumerate() {
+            let (own, other) = (&ids[team], &ids[1 - team]);
+            let hello = ["hello from of-a", "hello from of-b"][team];
+            fixture.wait("he reads his log", || {
+                let (status, logs) = installed.ask(token, &format!("runs/{own}/logs"));
+                (status == 200 && logs.to_string().contains(hello)).then_some(())
+            });
+            for path in ["ledger", "logs", "seats", "spec"] {
+                let (status, document) = installed.ask(token, &format!("runs/{other}/{path}"));
+                assert_eq!(status, 404, "{path}: {document:#}");
+            }
+            let (status, seats) = installed.ask(token, &format!("runs/{own}/seats"));
+            assert_eq!(status, 200, "{seats:#}");
+            assert!(seats.to_string().contains("hidden-node-"), "{seats:#}");
+            assert_eq!(installed.ask(token, "nodes").0, 404);
+        }
+        // The account of the dashboard may read no log and no Secret.
+        let account = format!(
+            "system:serviceaccount:{}:trainyard-dashboard",
+            fixture.namespace
+        );
+        for words in [
+            ["get", "pods", "--subresource=log"].as_slice(),
+            &["get", "secrets"],
+            &["impersonate", "users"],
+            &["create", "pods"],
+        ] {
+            let may = Command::new("kubectl")
+                .args(["auth", "can-i", "--as", &account])
+                .args(words)
+                .args(["--namespace", &teams[0].namespace])
+                .output()
+                .unwrap();
+            assert!(may.stdout.starts_with(b"no"), "{words:?}: {may:?}");
+        }
+        installed::uninstall_chart(fixture);
+        for team in &teams {
+            team.clear();
+        }
     });
 }

@@ -3,6 +3,7 @@
 use std::{fs, path::Path};
 
 use serde_json::{Value, json};
+use trainyard_kube::rights::{self, Place};
 
 use crate::{
     hooks::objects,
@@ -298,6 +299,77 @@ fn every_kustomization_is_taken() {
             let deployment = only(what, &all, "Deployment");
             let image = &deployment["spec"]["template"]["spec"]["containers"][0]["image"];
             assert_eq!(image, "trainyard:0.1.0", "{what}");
+        }
+    });
+}
+
+#[test]
+fn the_dashboard_of_the_chart_is_taken() {
+    on_cluster("chart-dashboard", |fixture| {
+        restrict(fixture);
+        let chart = format!("{DEPLOY}/helm/trainyard");
+        let token = [
+            Place::Dashboard,
+            Place::DashboardNodes,
+            Place::DashboardReviews,
+        ];
+        let forward = [
+            Place::Dashboard,
+            Place::DashboardNodes,
+            Place::DashboardLogs,
+        ];
+        for (auth, places) in [("token", token), ("port-forward", forward)] {
+            let auth_value = format!("dashboard.auth={auth}");
+            let call = [
+                "template",
+                "trainyard",
+                &chart,
+                KUBERNETES,
+                "--set=dashboard.enabled=true",
+                "--set=dashboard.tlsSecret=own",
+                "--set",
+                &auth_value,
+            ];
+            let mut all = objects(fixture.helm(&call).as_bytes());
+            all.retain(|object| {
+                let name = object["metadata"]["name"].as_str().unwrap();
+                name.starts_with("trainyard-dashboard")
+            });
+            let is_served = auth == "token";
+            let services = all.iter().filter(|object| object["kind"] == "Service");
+            assert_eq!(services.count(), usize::from(is_served), "{auth}");
+            if is_served {
+                must_be_taken(fixture, auth, &all);
+            }
+            let wants = if is_served {
+                "--bind=0.0.0.0:8265"
+            } else {
+                "--bind=127.0.0.1:8265"
+            };
+            let given = arguments(&all);
+            assert!(given.iter().any(|word| word == wants), "{auth}: {given:?}");
+            // Exactly the rights of the table, and no others.
+            let roles = all.iter().filter(|object| {
+                ["Role", "ClusterRole"]
+                    .iter()
+                    .any(|it| object["kind"] == *it)
+            });
+            let mut found: Vec<String> = roles
+                .flat_map(|role| role["rules"].as_array().unwrap())
+                .map(Value::to_string)
+                .collect();
+            let wanted = places.into_iter().flat_map(rights::of);
+            let mut wanted: Vec<String> = wanted.map(|right| right.rule().to_string()).collect();
+            found.sort();
+            wanted.sort();
+            assert_eq!(found, wanted, "{auth}");
+            let bindings = all
+                .iter()
+                .filter(|object| object["kind"].as_str().unwrap().ends_with("Binding"));
+            for binding in bindings {
+                let subject = &binding["subjects"][0]["name"];
+                assert_eq!(subject, "trainyard-dashboard", "{auth}: {binding:#}");
+            }
         }
     });
 }

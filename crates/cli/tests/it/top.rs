@@ -146,6 +146,13 @@ fn top_needs_a_terminal() {
 }
 
 #[test]
+fn top_of_a_cluster_needs_its_kubeconfig() {
+    let call = Call::new(&["top", "--once", "--kubeconfig", "missing.yaml"]).run();
+    assert_eq!(call.code, Some(2), "{call:?}");
+    assert!(call.stderr.contains("missing.yaml"), "{call:?}");
+}
+
+#[test]
 fn top_once_prints_the_jobs() {
     let call = run(&["-q"], &job(1, "exit 0"));
     assert_eq!(call.run().code, Some(0));

@@ -301,7 +301,7 @@ fn pods(
         }
     }
     for (slot, pod) in old {
-        if !new.contains_key(slot) {
+        if !new.contains_key(slot) && pod.state != PodState::Gone {
             let gone = What::Pod {
                 attempt: pod.attempt,
                 slot: *slot,

@@ -80,6 +80,35 @@ fn a_deleted_pod_has_not_failed() {
 }
 
 #[test]
+fn a_pod_that_was_deleted_is_gone_once() {
+    let mut ledger = Ledger::default();
+    ledger.enter(1, Phase::Training, ms(0));
+    let status = status(&ledger);
+    let running = [pod(0, 1, PodPhase::Running, "a")];
+    let mut ended = running.clone();
+    ended[0].phase = PodPhase::Failed;
+    ended[0].deleted_at = Some(ms(3_000));
+    ended[0].exit = Some(Exit {
+        code: 143,
+        out_of_memory: false,
+        at: Some(ms(4_000)),
+    });
+    let mut chronicle = Chronicle::default();
+    let mut before = None;
+    for (pods, at) in [(&running[..], 1_000), (&ended, 5_000), (&[], 6_000)] {
+        let after = Seen {
+            status: &status,
+            pods,
+        };
+        chronicle.record(before.as_ref(), &after, &Places::new(), ms(at));
+        before = Some(after);
+    }
+    let turns = &chronicle.lanes[&worker(0)].turns;
+    let seen: Vec<PodState> = turns.iter().map(|turn| turn.state).collect();
+    assert_eq!(seen, [PodState::Running, PodState::Gone]);
+}
+
+#[test]
 fn pods_become_turns_seats_and_swaps() {
     let mut ledger = Ledger::default();
     ledger.enter(1, Phase::Training, ms(0));

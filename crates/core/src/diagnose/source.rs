@@ -361,6 +361,7 @@ impl Source {
         let mut claimed = false;
         let mut labels: Vec<&str> = Vec::new();
         let warning = levels::is_warning(line.text);
+        let of_thread = self.traces.get(&line.rank).is_some_and(Trace::is_of_thread);
         for index in &found {
             let rule = rules.rule(*index);
             // Two rules for one label would report the same thing twice.
@@ -408,7 +409,8 @@ impl Source {
                 self.record_match(rules, *index, line, number, rank);
                 if let Some(seen) = self.seen.get_mut(index) {
                     seen.only_warnings &= warning;
-                    seen.raised |= torch::exception(line.text.trim_ascii_start()).is_some();
+                    seen.raised |=
+                        !of_thread && torch::exception(line.text.trim_ascii_start()).is_some();
                 }
             } else {
                 self.fields(rule, line.text, line.rank);

@@ -109,6 +109,8 @@ pub(super) struct Trace {
     open: bool,
     /// Python reports that it ignores this exception.
     ignored: bool,
+    /// It ends a thread, not the process.
+    of_thread: bool,
     frame: Option<String>,
     own_frame: Option<String>,
 }
@@ -120,6 +122,8 @@ pub(super) struct Frames {
     pub(super) shown: Option<String>,
     /// Whether the deepest frame reads a checkpoint.
     pub(super) loads: bool,
+    /// Whether it ended a thread only.
+    pub(super) of_thread: bool,
 }
 
 impl Trace {
@@ -133,6 +137,16 @@ impl Trace {
     /// Notes that the next traceback is only logged, not raised.
     pub(super) fn ignore(&mut self) {
         self.ignored = true;
+    }
+
+    /// Notes `Exception in thread Thread-5:`, which announces a traceback.
+    pub(super) fn note_thread(&mut self) {
+        self.of_thread = true;
+    }
+
+    /// Whether its exception ends a thread only: the process goes on, and may train on.
+    pub(super) fn is_of_thread(&self) -> bool {
+        self.of_thread
     }
 
     /// Notes `  File "train.py", line 3, in main`.
@@ -170,6 +184,7 @@ impl Trace {
     /// it.
     pub(super) fn end(&mut self) -> Option<Frames> {
         let ignored = std::mem::take(&mut self.ignored);
+        let of_thread = std::mem::take(&mut self.of_thread);
         let open = std::mem::take(&mut self.open);
         let deepest = self.frame.take();
         let loads = deepest.as_deref().is_some_and(|frame| {
@@ -184,7 +199,11 @@ impl Trace {
             .any(|part| frame.contains(part))
         });
         let shown = self.own_frame.take().or(deepest);
-        (open && !ignored).then_some(Frames { shown, loads })
+        (open && !ignored).then_some(Frames {
+            shown,
+            loads,
+            of_thread,
+        })
     }
 }
 

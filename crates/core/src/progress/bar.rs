@@ -211,7 +211,7 @@ fn title(head: &[u8]) -> Title {
             break;
         }
     }
-    if let Some(epoch) = epoch {
+    if let Some(epoch) = epoch.or_else(|| row_of_yolo(text)) {
         return epoch;
     }
     let known = |word: &str| {
@@ -236,6 +236,18 @@ fn title(head: &[u8]) -> Title {
         return Title::Training;
     }
     Title::Other
+}
+
+/// `242/299      2.3G   0.0227 …`: YOLO writes epoch and GPU memory before its losses, under a header of its own.
+fn row_of_yolo(text: &str) -> Option<Title> {
+    let mut words = text.split_whitespace();
+    let (epoch, epochs) = words.next()?.split_once('/')?;
+    let memory = words.next()?.strip_suffix(['g', 'm'])?;
+    memory.parse::<f64>().ok()?;
+    Some(Title::Epoch(
+        epoch.parse().ok()?,
+        Some(epochs.parse().ok()?),
+    ))
 }
 
 /// Words of bars that prepare a training, or follow it.

@@ -1,20 +1,25 @@
 //! Logs of many ranks as few rows: lines that differ only in numbers are one row, with the ranks that wrote them.
 //!
 //! A line is taken without its stamp and prefixes (`crate::line`); numbers, addresses and identifiers count as equal. Equal lines of the same severity
-//! within two seconds of the first are one group. The earliest line that reports an error is kept by itself and is never folded away.
+//! within two seconds of the first are one group; a line that comes again and again gets longer groups, so that a job of weeks fits. The lines of a
+//! traceback are errors as its head is. The earliest line that reports an error is kept by itself and is never folded away.
 //!
 //! Invariant: memory and answer are bounded whatever is pushed; lines whose group was dropped are counted.
 
 mod template;
 #[cfg(test)]
 mod tests;
+mod traceback;
 
 use std::{collections::BTreeMap, sync::LazyLock};
 
 use aho_corasick::AhoCorasick;
 use serde::Serialize;
 
-use self::template::Template;
+use self::{
+    template::Template,
+    traceback::{Part, Tracebacks},
+};
 use super::VERSION;
 use crate::{
     index_set::IndexSet,
@@ -34,6 +39,10 @@ pub const TEXT_CHARS: usize = 600;
 pub const CONTEXT_MAX: usize = 12;
 /// Equal lines within this time are one group, in milliseconds.
 pub const WINDOW_MILLIS: i64 = 2_000;
+/// After so many groups of equal lines, those that follow are twice as long.
+const WINDOW_TURNS: u32 = 16;
+/// How often they get longer: up to 68 minutes.
+const WINDOW_DOUBLINGS: u32 = 11;
 
 /// Words of lines that report an error.
 const ERRORS: [&str; 14] = [
@@ -154,7 +163,12 @@ pub struct Folder {
     /// By the hash of the template, and by severity: a long line may report an error behind the end of its template.
     open: BTreeMap<(u64, Severity), Gathered>,
     closed: Vec<Gathered>,
+    /// How many groups of equal lines are closed.
+    turns: BTreeMap<(u64, Severity), u32>,
+    tracebacks: Tracebacks,
     first_failure: Option<FirstFailure>,
+    /// Whether the first failure is the head of a traceback, whose exception comes below.
+    is_head: bool,
     scratch: Vec<u8>,
     template: Template,
     lines: u64,
@@ -178,30 +192,38 @@ impl Folder {
     /// Adds a line of a rank, where that is known. A stamp in front of the line counts over `at`, and so does a rank.
     pub fn push(&mut self, rank: Option<u32>, at: Option<i64>, raw: &[u8]) {
         let raw = raw.get(..raw.len().min(8 << 10)).unwrap_or_default();
-        let line = line::read(raw, &mut self.scratch);
-        let rank = line.rank.or(rank);
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let line = line::read(raw, &mut scratch);
         let stamp = line.stamp.filter(|stamp| stamp.clock == Clock::Epoch);
         let at = stamp.map(|stamp| stamp.millis).or(at);
-        if line.text.trim_ascii().is_empty() {
+        self.push_text(line.rank.or(rank), at, line.text);
+        self.scratch = scratch;
+    }
+
+    /// The same without stamp and prefixes.
+    fn push_text(&mut self, rank: Option<u32>, at: Option<i64>, text: &[u8]) {
+        if text.trim_ascii().is_empty() {
             return;
         }
         self.lines += 1;
-        let severity = severity(line.text);
-        if severity == Severity::Error && is_earlier(at, self.first_failure.as_ref()) {
-            self.first_failure = Some(FirstFailure::of(rank, at, line.text));
-        }
-        let key = (self.template.set(line.text), severity);
+        let severity = self.judge(rank, at, text);
+        let key = (self.template.set(text), severity);
         if let Some(known) = self.open.get_mut(&key) {
-            if known.takes(at) {
+            let turns = self.turns.get(&key).copied().unwrap_or(0);
+            if known.takes(at, window(turns)) {
                 known.add(rank, at);
                 return;
             }
             let known = self.open.remove(&key);
             self.closed.extend(known);
+            self.turns.insert(key, turns.saturating_add(1));
+            if self.turns.len() > OPEN_MAX {
+                self.turns.clear();
+            }
         }
         let mut gathered = Gathered {
             template: self.template.text(),
-            example: shown(line.text),
+            example: shown(text),
             order: self.lines,
             count: 0,
             ranks: Ranks::default(),
@@ -219,6 +241,32 @@ impl Folder {
         if self.closed.len() > 2 * GROUPS_MAX {
             self.left_out += shorten(&mut self.closed);
         }
+    }
+
+    /// How bad a line is, with what came before it, and whether it is the first failure.
+    fn judge(&mut self, rank: Option<u32>, at: Option<i64>, text: &[u8]) -> Severity {
+        let part = self.tracebacks.part(rank, text);
+        let found = severity(text);
+        match part {
+            Part::Frame => return Severity::Error,
+            Part::Exception => {
+                if let Some(first) = &mut self.first_failure
+                    && self.is_head
+                    && first.rank == rank
+                {
+                    // The head of a traceback says nothing; its last line does.
+                    first.text = shown(text);
+                    self.is_head = false;
+                }
+                return Severity::Error;
+            }
+            Part::Head | Part::None => {}
+        }
+        if found == Severity::Error && is_earlier(at, self.first_failure.as_ref()) {
+            self.first_failure = Some(FirstFailure::of(rank, at, text));
+            self.is_head = part == Part::Head;
+        }
+        found
     }
 
     /// The rows so far. `causes` are lines that a verdict rests on; `before` are the lines before the first failure, where they are known.
@@ -275,9 +323,9 @@ impl FirstFailure {
 
 impl Gathered {
     /// Whether a line of that time belongs to it. Lines without times are one group.
-    fn takes(&self, at: Option<i64>) -> bool {
+    fn takes(&self, at: Option<i64>, window: u64) -> bool {
         match (self.first_at, at) {
-            (Some(first), Some(at)) => at.abs_diff(first) <= WINDOW_MILLIS.unsigned_abs(),
+            (Some(first), Some(at)) => at.abs_diff(first) <= window,
             _ => true,
         }
     }
@@ -290,6 +338,11 @@ impl Gathered {
         self.first_at = self.first_at.min(at).or(self.first_at).or(at);
         self.last_at = self.last_at.max(at);
     }
+}
+
+/// How long a group of equal lines is after so many of them, in milliseconds.
+fn window(turns: u32) -> u64 {
+    WINDOW_MILLIS.unsigned_abs() << (turns / WINDOW_TURNS).min(WINDOW_DOUBLINGS)
 }
 
 /// Whether an error at `at` came before the one that is known. Without a time the order of arrival counts.
@@ -357,7 +410,7 @@ fn shown(text: &[u8]) -> String {
 
 /// A set of ranks that takes one bit for each.
 #[derive(Debug, Default)]
-struct Ranks(Vec<u64>);
+pub(super) struct Ranks(Vec<u64>);
 
 impl Ranks {
     fn insert(&mut self, rank: u32) {
@@ -369,6 +422,17 @@ impl Ranks {
             self.0.resize(word + 1, 0);
         }
         self.0[word] |= 1 << bit;
+    }
+
+    fn remove(&mut self, rank: u32) {
+        if let Some(word) = self.0.get_mut((rank / 64) as usize) {
+            *word &= !(1 << (rank % 64));
+        }
+    }
+
+    fn contains(&self, rank: u32) -> bool {
+        let word = self.0.get((rank / 64) as usize);
+        word.is_some_and(|word| word >> (rank % 64) & 1 == 1)
     }
 
     fn set(&self) -> IndexSet {

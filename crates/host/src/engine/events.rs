@@ -336,6 +336,8 @@ impl Engine<'_> {
         drop(std::fs::remove_file(folder.join("hosts")));
         drop(std::fs::remove_dir_all(folder.join("bin")));
         drop(std::fs::remove_dir_all(folder.join("beats")));
+        // Traces stay; without any, the folder is empty.
+        drop(std::fs::remove_dir(folder.join("profiles")));
         drop(std::fs::remove_dir_all(folder.join("flight")));
         drop(std::fs::remove_file(folder.join(remote::SOCKET)));
     }

@@ -246,6 +246,7 @@ impl Engine<'_> {
             Some((Request::Stacks { ranks, native }, _)) => {
                 self.answer_stacks(id, ranks, native);
             }
+            Some((Request::Profile(recording), _)) => self.record_traces(id, recording),
             Some((Request::Suspend { suspend }, _)) => {
                 self.edit(id, |job| job.run_policy.suspend = suspend);
             }

@@ -49,7 +49,7 @@ impl Engine<'_> {
         }
     }
 
-    fn stacks_to_read(&self, only: Vec<u32>, native: bool) -> Result<ToRead, String> {
+    pub(super) fn stacks_to_read(&self, only: Vec<u32>, native: bool) -> Result<ToRead, String> {
         let job = &self.job.name;
         let (ranks, replicas) = (Ranks::of(self.job), self.job.replicas());
         let rank_count = ranks.count(&replicas);

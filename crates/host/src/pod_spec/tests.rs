@@ -34,6 +34,7 @@ fn surroundings(root: &Path) -> Surroundings {
         stage: "/stage".into(),
         beats: Some("/beats".into()),
         flight: Some("/flight".into()),
+        kineto: None,
         ras: None,
         open_files: 1024,
     }

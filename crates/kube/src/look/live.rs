@@ -12,6 +12,7 @@ mod state;
 mod tests;
 
 use std::{
+    collections::BTreeSet,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -92,6 +93,11 @@ impl Live {
             key(a).cmp(&key(b)).then_with(|| a.name.cmp(&b.name))
         });
         pods
+    }
+
+    /// The nodes that pods of jobs are on.
+    pub fn nodes(&self) -> BTreeSet<String> {
+        self.state().nodes()
     }
 
     /// What has changed since the last call.

@@ -254,9 +254,13 @@ impl Api {
     ) -> Result<impl futures::AsyncBufRead + use<>, LookError> {
         let tried = format!("read the log of pod `{}`", log.pod);
         let path = format!("/api/v1/namespaces/{namespace}/pods");
-        let request = Request::new(path)
+        let mut request = Request::new(path)
             .logs(&log.pod, params)
             .map_err(|error| self.failed(&tried, kube::Error::BuildRequest(error)))?;
+        if let Some(token) = &self.token {
+            let headers = request.headers_mut();
+            headers.insert(http::header::AUTHORIZATION, token.clone());
+        }
         let opened = tokio::time::timeout(PATIENCE, self.client.request_stream(request)).await;
         match opened {
             Ok(reader) => reader.map_err(|error| self.failed(&tried, error)),

@@ -52,17 +52,17 @@ pub struct TailLine {
 }
 
 impl Look {
-    /// The ends of logs in `namespace`, in the order in which they are asked for.
+    /// The ends of logs in `namespace`, in the order in which they are asked for; read with `token`, where there is one.
     pub fn tails(
         &self,
         namespace: &str,
         asked: &[LogAsked],
         ask: TailAsk,
+        token: Option<&str>,
     ) -> Vec<Result<Tail, LookError>> {
+        let api = self.api_of(token);
         self.runtime.block_on(async {
-            let reads = asked
-                .iter()
-                .map(|asked| self.api.tail(namespace, asked, ask));
+            let reads = asked.iter().map(|asked| api.tail(namespace, asked, ask));
             stream::iter(reads).buffered(READ_AT_ONCE).collect().await
         })
     }

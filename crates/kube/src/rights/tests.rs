@@ -8,7 +8,7 @@ use crate::path::resource;
 
 #[test]
 fn no_right_is_wider_than_its_place() {
-    for right in OPERATOR {
+    for right in OPERATOR.iter().chain(DASHBOARD) {
         let words = [right.groups, right.resources, right.verbs].concat();
         assert!(!words.contains(&"*"), "{right:?}");
         let bad = ["escalate", "bind", "impersonate", "deletecollection"];
@@ -28,10 +28,26 @@ fn no_right_is_wider_than_its_place() {
 
 #[test]
 fn every_right_has_a_place_in_the_chart_and_a_reason() {
-    for right in OPERATOR {
+    for right in OPERATOR.iter().chain(DASHBOARD) {
         assert!(Place::ALL.iter().any(|(place, _)| *place == right.place));
         assert!(!right.reason.is_empty());
     }
+}
+
+#[test]
+fn the_dashboard_changes_nothing() {
+    for right in DASHBOARD {
+        assert!(right.place.is_dashboard(), "{right:?}");
+        let reviews = ["tokenreviews", "subjectaccessreviews"];
+        let is_review = right.resources.iter().all(|it| reviews.contains(it));
+        let is_review = is_review && !right.resources.is_empty();
+        let reads = right.verbs.iter().all(|verb| READING.contains(verb));
+        assert!(reads || is_review && right.verbs == ["create"], "{right:?}");
+        assert!(!right.resources.contains(&"secrets"), "{right:?}");
+        let is_log = right.resources.contains(&"pods/log");
+        assert_eq!(is_log, right.place == Place::DashboardLogs, "{right:?}");
+    }
+    assert!(!OPERATOR.iter().any(|right| right.place.is_dashboard()));
 }
 
 /// What a launcher is given must be held by the one who gives it, or the API server refuses.

@@ -90,7 +90,7 @@ pub(super) fn list(canvas: &mut Canvas<'_>, state: &State, part: Part, shows_sel
     let (rows, unreadable) = part.split(part.height.saturating_sub(unread));
     if jobs.rows.is_empty() && rows.height > 0 {
         let text = if state.jobs.filter.is_empty() {
-            "no runs here yet; `trainyard run job.yaml` starts one".to_owned()
+            state.source.no_jobs.clone()
         } else {
             format!("no job matches `{}`; Esc shows all", state.jobs.filter)
         };

@@ -14,7 +14,7 @@ use crate::{
     look::{Depth, Look},
     state::{
         Event, State,
-        testing::{NOW, after, answered, settle},
+        testing::{NOW, after, after_in_cluster, answered, settle, source},
     },
 };
 
@@ -68,6 +68,17 @@ fn frames_are_as_they_were() {
     check("job-events-80x24", &text((80, 24), &[Enter, Char('e')]));
     check("failures-80x24", &text((80, 24), &[Char('2')]));
     check("queue-80x24", &text((80, 24), &[Char('4')]));
+    let cluster = |size, page, keys: &[Key]| {
+        let frame = frame(&after_in_cluster(size, page, keys));
+        format!("{}\n", lines_of(&frame).join("\n"))
+    };
+    check("nodes-80x24", &cluster((80, 24), Char('3'), &[]));
+    check("nodes-140x8", &cluster((140, 8), Char('3'), &[End]));
+    check("cluster-queue-80x24", &cluster((80, 24), Char('4'), &[]));
+    check(
+        "cluster-queue-140x24",
+        &cluster((140, 24), Char('4'), &[Down]),
+    );
     check("help-80x24", &text((80, 24), &[Char('?')]));
     check("once", &once(&after((120, 24), Look::PLAIN, &[]), 120));
 }
@@ -93,8 +104,11 @@ fn colours_only_add_to_words() {
 
 #[test]
 fn documents_cannot_reach_the_terminal() {
-    for keys in [&[][..], &[Down], &[Enter], &[Enter, Char('d')]] {
-        let buffer = frame(&after((120, 40), Look::PLAIN, keys));
+    let pages = [&[][..], &[Down], &[Enter], &[Enter, Char('d')]];
+    let states = pages.map(|keys| after((120, 40), Look::PLAIN, keys));
+    let of_cluster = [Char('3'), Char('4')].map(|page| after_in_cluster((120, 40), page, &[]));
+    for state in states.into_iter().chain(of_cluster) {
+        let buffer = frame(&state);
         for cell in buffer.content() {
             let obeyed = |it: char| it.is_control() || it == '\u{202e}';
             assert!(!cell.symbol().contains(obeyed), "{:?}", cell.symbol());
@@ -145,7 +159,7 @@ proptest! {
     fn any_events_fit_any_size(steps in proptest::collection::vec(step(), 1..40), depth in 0..2) {
         let depth = if depth == 0 { Depth::None } else { Depth::Indexed };
         let look = Look { depth, is_light: true };
-        let mut state = State::new("runs", (80, 24), look, NOW, crate::measure);
+        let mut state = State::new(source(), (80, 24), look, NOW, crate::measure);
         let mut asks = state.start().ask;
         for step in steps {
             let effects = match step {

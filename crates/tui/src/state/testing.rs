@@ -1,6 +1,6 @@
 //! Documents as the program writes them, and states that they were answered to.
 
-use super::{Ask, Event, State};
+use super::{Ask, Event, Source, State};
 use crate::{
     document::{Answer, Trouble},
     keys::Key,
@@ -54,6 +54,18 @@ const FAILURES: &str = r#"{"rows":[{"label":"cuda_oom","place":"train.py:166","t
 "firstAt":"2026-10-12T00:00:00Z","lastAt":"2026-11-18T18:10:00Z","account":"user","newest":{"run":"b.x","job":"sft","namespace":"team-a","attempt":3,
 "sentence":"rank 3 ran out of memory"}},{"label":"other","times":1,"jobs":1,"firstAt":"2026-11-18T00:00:00Z","lastAt":"2026-11-18T20:09:00Z","account":"platform"}]}"#;
 
+const NODES: &str = r#"{"version":1,"levels":[{"key":"rack"}],"asOf":"2026-11-18T20:10:00Z","warnings":["pods of 2 namespaces cannot be listed"],
+"cluster":{"level":"cluster","name":null,"nodes":3,"accelerators":{"total":24,"free":9,"held":10,"foreign":1,"out":4},"hosts":[],"areas":[
+{"level":"rack","name":"r1","nodes":2,"accelerators":{"total":16,"free":5,"held":10,"foreign":1,"out":0},"areas":[],"hosts":[
+{"name":"gpu-001","state":null,"accelerators":{"total":8,"free":0,"held":8,"foreign":0,"out":0},"cpu":[1000,96000],"holders":[{"gang":"research/pretrain","accelerators":8}]},
+{"name":"gpu-002-\u001b[2J","state":null,"accelerators":{"total":8,"free":5,"held":2,"foreign":1,"out":0},"cpu":[1000,96000],"holders":[{"gang":"default/eval","accelerators":2}]}]},
+{"level":"rack","name":null,"nodes":1,"accelerators":{"total":8,"free":4,"held":0,"foreign":0,"out":4},"areas":[],"hosts":[
+{"name":"gpu-003","state":"cordoned","probationUntil":"2026-11-18T22:10:00Z","accelerators":{"total":-3,"free":4,"held":9223372036854775807,"foreign":0,"out":4},"cpu":[0,0],"holders":[]}]}]}}"#;
+
+const QUEUE: &str = r#"{"version":1,"rows":[
+{"id":"u-1","job":"pretrain-損失","namespace":"research","createdAt":"2026-11-18T16:10:00Z","pods":64,"accelerators":512,"reason":"needs 64 nodes in one block, 60 are free","code":"NoRoom","queue":"big"},
+{"id":"u-2","job":"eval","namespace":"default","pods":1}],"rowsLeftOut":7,"unreadable":[{"run":"mpijobs","why":"403: may not be listed"}]}"#;
+
 /// The document that answers a question.
 pub(crate) fn document(ask: &Ask) -> &'static str {
     match ask {
@@ -65,7 +77,8 @@ pub(crate) fn document(ask: &Ask) -> &'static str {
         Ask::Logs { .. } => LOGS,
         Ask::Events { .. } => EVENTS,
         Ask::Failures => FAILURES,
-        Ask::Nodes | Ask::Queue => r#"{"rows":[]}"#,
+        Ask::Nodes => NODES,
+        Ask::Queue => QUEUE,
     }
 }
 
@@ -96,7 +109,38 @@ pub(crate) fn settle(state: &mut State, mut asks: Option<Vec<Ask>>) {
 
 /// A state after these keys, with all answers.
 pub(crate) fn after(size: (u16, u16), look: Look, keys: &[Key]) -> State {
-    let mut state = State::new("runs below .trainyard", size, look, NOW, crate::measure);
+    after_keys(State::new(source(), size, look, NOW, crate::measure), keys)
+}
+
+/// A state of a cluster after the key of a page, its answer, and these keys.
+pub(crate) fn after_in_cluster(size: (u16, u16), page: Key, keys: &[Key]) -> State {
+    let cluster = Source {
+        name: "namespace `research`".to_owned(),
+        no_jobs: "no jobs".to_owned(),
+    };
+    let mut state = after_keys(
+        State::new(cluster, size, Look::PLAIN, NOW, crate::measure),
+        &[page],
+    );
+    for ask in [Ask::Nodes, Ask::Queue] {
+        let answer = Answer::read(&ask, document(&ask).as_bytes()).map(Box::new);
+        state.update(Event::Answered { ask, answer });
+    }
+    for key in keys {
+        state.update(Event::Key(*key));
+    }
+    state
+}
+
+/// The runs of a folder.
+pub(crate) fn source() -> Source {
+    Source {
+        name: "runs below .trainyard".to_owned(),
+        no_jobs: "no runs here yet; `trainyard run job.yaml` starts one".to_owned(),
+    }
+}
+
+fn after_keys(mut state: State, keys: &[Key]) -> State {
     let asks = state.start().ask;
     settle(&mut state, asks);
     for key in keys {

@@ -1,9 +1,9 @@
 //! What keys and answers make of a state.
 
 use super::{
-    Ask, Event, Page, State,
+    Ask, Event, Page, Source, State,
     page::Tab,
-    testing::{NOW, after, answered},
+    testing::{NOW, after, after_in_cluster, answered},
 };
 use crate::{
     document::{Answer, Trouble},
@@ -105,7 +105,13 @@ fn a_filter_is_asked_as_it_is_typed() {
 
 #[test]
 fn a_page_ends_where_the_next_begins() {
-    let mut state = State::new("", (80, 24), Look::PLAIN, NOW, crate::measure);
+    let mut state = State::new(
+        Source::default(),
+        (80, 24),
+        Look::PLAIN,
+        NOW,
+        crate::measure,
+    );
     let ask = state.start().ask.unwrap().remove(0);
     let page = r#"{"rows":[{"id":"a"},{"id":"b"}],"total":4,"cursor":"2.b"}"#;
     let answer = Answer::read(&ask, page.as_bytes()).map(Box::new);
@@ -182,6 +188,18 @@ fn marks_are_walked_in_order_of_time() {
     for (keys, want) in cases {
         assert_eq!(mark(keys), want, "{keys}");
     }
+}
+
+#[test]
+fn a_job_that_waits_is_opened_from_the_queue() {
+    let state = after_in_cluster((80, 24), Char('4'), &[Down, Down, Enter]);
+    let Page::Job(page) = &state.page else {
+        panic!("{:?}", state.page);
+    };
+    assert_eq!(
+        (page.namespace.as_str(), page.name.as_str()),
+        ("default", "eval")
+    );
 }
 
 #[test]

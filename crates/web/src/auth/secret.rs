@@ -137,7 +137,7 @@ fn random() -> Result<String, TokenError> {
 }
 
 /// SHA-256.
-pub(crate) fn digest(bytes: &[u8]) -> Digest {
+pub fn digest(bytes: &[u8]) -> [u8; 32] {
     let mut digest = Digest::default();
     digest.copy_from_slice(hash(&SHA256, bytes).as_ref());
     digest

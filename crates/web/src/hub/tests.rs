@@ -112,3 +112,95 @@ fn streams_are_bounded_by_identity_and_in_all() {
     assert_eq!(hub.readers(), STREAMS - 1);
     streams.push(hub.subscribe("another", jobs(None)).unwrap());
 }
+
+fn sight(subjects: &[&str]) -> crate::Sight {
+    crate::Sight {
+        all: false,
+        subjects: subjects.iter().map(|it| (*it).to_owned()).collect(),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_may_see_some_learns_of_nothing_else() {
+    let hub = Hub::new();
+    let until = Instant::now() + Duration::from_mins(1);
+    let (one, other): (Arc<str>, Arc<str>) = ("one".into(), "other".into());
+    let mut first = hub
+        .subscribe_limited(&one, jobs(Some(7)), sight(&["a"]), until)
+        .unwrap();
+    let mut second = hub
+        .subscribe_limited(&other, jobs(None), sight(&["b"]), until)
+        .unwrap();
+    for stream in [&mut first, &mut second] {
+        let hello = next(stream).await;
+        assert!(hello.starts_with("event: hello\ndata: {") && hello.contains("\"resumed\":false"));
+    }
+    // What everybody with the token of a server gets reaches neither.
+    hub.publish(&Topic::Jobs, "job", br#"{"row":"secret"}"#.to_vec());
+    hub.notify("b", &Topic::Jobs, r#"{"n":1}"#);
+    hub.notify("a", &Topic::Nodes, r#"{"n":2}"#);
+    hub.notify("a", &Topic::Jobs, r#"{"n":3}"#);
+    hub.notify("", &Topic::Jobs, r#"{"n":4}"#);
+    // No number shows how many there were between.
+    assert_eq!(next(&mut first).await, "event: job\ndata: {\"n\":3}\n\n");
+    assert_eq!(next(&mut first).await, "event: job\ndata: {\"n\":4}\n\n");
+    assert_eq!(next(&mut second).await, "event: job\ndata: {\"n\":1}\n\n");
+    assert_eq!(next(&mut second).await, "event: job\ndata: {\"n\":4}\n\n");
+    // Another sight asks for everything again, and the same one for nothing.
+    hub.set_sight("one", &sight(&["a"]));
+    hub.set_sight("other", &sight(&[]));
+    assert_eq!(
+        next(&mut second).await,
+        "event: job\ndata: {\"stale\":true}\n\n"
+    );
+    hub.notify("b", &Topic::Jobs, r#"{"n":5}"#);
+    hub.notify("a", &Topic::Jobs, r#"{"n":6}"#);
+    hub.notify("", &Topic::Jobs, r#"{"n":7}"#);
+    assert_eq!(next(&mut first).await, "event: job\ndata: {\"n\":6}\n\n");
+    assert_eq!(next(&mut second).await, "event: job\ndata: {\"n\":7}\n\n");
+    assert_eq!(hub.visitors(), [one, other].into());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_ends_with_the_review_of_its_token() {
+    let hub = Arc::new(Hub::new());
+    let runs = Arc::clone(&hub);
+    tokio::spawn(async move { runs.run().await });
+    let began = Instant::now();
+    // Whoever sleeps until the next heartbeat wakes for it.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let until = Instant::now() + Duration::from_secs(20);
+    let mut stream = hub
+        .subscribe_limited(&"a".into(), jobs(None), sight(&["a"]), until)
+        .unwrap();
+    assert!(next(&mut stream).await.starts_with("event: hello\n"));
+    assert_eq!(next(&mut stream).await, ":\n\n");
+    assert!(next(&mut stream).await.starts_with("event: bye\n"));
+    assert!(stream.next().await.is_none());
+    assert_eq!(began.elapsed().as_secs(), 21);
+    assert_eq!(hub.readers(), 0);
+    let ended = hub.subscribe_limited(&"a".into(), jobs(None), sight(&[]), Instant::now());
+    let mut ended = ended.unwrap();
+    assert!(next(&mut ended).await.starts_with("event: hello\n"));
+    assert!(next(&mut ended).await.starts_with("event: bye\n"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn streams_of_one_user_are_bounded() {
+    let hub = Hub::new();
+    let until = Instant::now() + Duration::from_mins(1);
+    let mut open = Vec::new();
+    for user in 0..8 {
+        let user: Arc<str> = format!("u{user}").into();
+        for _ in 0..STREAMS_EACH {
+            let stream = hub.subscribe_limited(&user, jobs(None), sight(&[]), until);
+            open.push(stream.unwrap());
+        }
+        let more = hub.subscribe_limited(&user, jobs(None), sight(&[]), until);
+        assert_eq!(more.unwrap_err(), NoStream::TooMany(STREAMS_EACH));
+    }
+    let more = hub.subscribe_limited(&"u9".into(), jobs(None), sight(&[]), until);
+    assert_eq!(more.unwrap_err(), NoStream::TooMany(STREAMS));
+    open.pop();
+    assert_eq!(hub.readers(), STREAMS - 1);
+}

@@ -44,7 +44,7 @@ impl Drop for Served {
 
 /// Answers from memory.
 fn fake() -> Ask {
-    Arc::new(|question| {
+    Arc::new(|question, _| {
         Box::pin(async move {
             match question {
                 Question::About => Ok(Document::json(br#"{"version":1}"#.to_vec())),

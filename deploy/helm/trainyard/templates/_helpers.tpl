@@ -3,6 +3,11 @@ app.kubernetes.io/name: trainyard
 app.kubernetes.io/component: operator
 {{- end }}
 
+{{- define "trainyard.dashboard" -}}
+app.kubernetes.io/name: trainyard
+app.kubernetes.io/component: dashboard
+{{- end }}
+
 {{- define "trainyard.labels" -}}
 app.kubernetes.io/name: trainyard
 app.kubernetes.io/part-of: trainyard
@@ -28,6 +33,6 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 
 {{- define "trainyard.subject" -}}
 - kind: ServiceAccount
-  name: trainyard
-  namespace: {{ .Release.Namespace }}
+  name: {{ .account }}
+  namespace: {{ .root.Release.Namespace }}
 {{- end }}

@@ -316,6 +316,83 @@
   - patch
   - update
 {{- end }}
+{{- define "trainyard.rights.dashboard" -}}
+# shows jobs
+- apiGroups:
+  - kubeflow.org
+  resources:
+  - jaxjobs
+  - mpijobs
+  - paddlejobs
+  - pytorchjobs
+  - tfjobs
+  - xgboostjobs
+  verbs:
+  - get
+  - list
+  - watch
+# shows the pods of jobs, and what other pods use on the nodes
+- apiGroups:
+  - ""
+  resources:
+  - pods
+  verbs:
+  - get
+  - list
+  - watch
+# shows the events of a job and of its pods
+- apiGroups:
+  - ""
+  resources:
+  - events
+  verbs:
+  - get
+  - list
+  - watch
+# shows the ends of logs that the operator kept, to whoever may read logs; ConfigMaps of others are neither listed nor read
+- apiGroups:
+  - ""
+  resources:
+  - configmaps
+  verbs:
+  - get
+{{- end }}
+{{- define "trainyard.rights.dashboardNodes" -}}
+# shows nodes, to whoever may list them
+- apiGroups:
+  - ""
+  resources:
+  - nodes
+  verbs:
+  - get
+  - list
+  - watch
+{{- end }}
+{{- define "trainyard.rights.dashboardReviews" -}}
+# finds out whose a token is
+- apiGroups:
+  - authentication.k8s.io
+  resources:
+  - tokenreviews
+  verbs:
+  - create
+# finds out what that user may see
+- apiGroups:
+  - authorization.k8s.io
+  resources:
+  - subjectaccessreviews
+  verbs:
+  - create
+{{- end }}
+{{- define "trainyard.rights.dashboardLogs" -}}
+# reads logs; with `auth: token` they are read with the user's own token, and this right is not given
+- apiGroups:
+  - ""
+  resources:
+  - pods/log
+  verbs:
+  - get
+{{- end }}
 {{- define "trainyard.rights.shadow" -}}
 - apiGroups:
   - kubeflow.org

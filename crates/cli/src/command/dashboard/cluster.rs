@@ -6,6 +6,7 @@
 //! Invariants: nothing is written, and nothing is installed. Credentials are in no document. What may not be read is said in words, and stops nothing
 //! else. An API server that does not answer leaves the pages as they were, with their age.
 
+mod access;
 mod buffer;
 mod folded;
 mod health;
@@ -14,26 +15,34 @@ mod index;
 mod jobs;
 mod logs;
 mod pages;
+mod reader;
 mod run;
+mod sight;
 #[cfg(test)]
 mod tests;
 mod watch;
 
 use std::{
     collections::VecDeque,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
 use jiff::Timestamp;
-use serde::Serialize;
-use serde_json::json;
-use trainyard_core::view::{State, VERSION};
+use serde_json::{Value, json};
+use trainyard_core::view::VERSION;
 use trainyard_kube::look::{Health, Live, Look};
-use trainyard_web::{Document, Problem, ProblemCode, Question};
+use trainyard_web::{Asker, Document, Problem, Question};
 
 pub(crate) use self::watch::Watching;
-use self::{buffer::Buffers, index::Index, pages::Nodes, run::RunSlot};
+use self::{
+    buffer::Buffers,
+    index::Index,
+    pages::Nodes,
+    reader::{Reader, Readers},
+    run::RunSlot,
+};
+use super::shared::{document, lock, of_run, palette, problem};
 use crate::{
     args::{PLUGIN_PROGRAM, Place},
     cluster,
@@ -45,6 +54,15 @@ const LISTED_WITHIN: Duration = Duration::from_secs(15);
 /// Jobs whose history is kept, those that pages looked at last.
 const SLOTS_KEPT: usize = 32;
 
+/// Where the program runs that shows a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Beside a user, with his kubeconfig.
+    Cluster,
+    /// In a pod of the cluster, with an account of its own.
+    InCluster,
+}
+
 /// The jobs of a cluster.
 #[derive(Debug)]
 pub(crate) struct Cluster {
@@ -55,11 +73,17 @@ pub(crate) struct Cluster {
     slots: Mutex<VecDeque<Arc<RunSlot>>>,
     nodes: Mutex<Nodes>,
     buffers: Buffers,
+    readers: Readers,
+    mode: Mode,
 }
 
 impl Cluster {
     /// Connects to the cluster that `place` names, to show one namespace of it or all. Whether it answers is not waited for.
-    pub(crate) fn connect(place: &Place, all_namespaces: bool) -> Result<Self, Failure> {
+    pub(crate) fn connect(
+        place: &Place,
+        all_namespaces: bool,
+        mode: Mode,
+    ) -> Result<Self, Failure> {
         let server = place.server.clone();
         let look = Look::connect(server.kubeconfig, server.context).map_err(cluster::refused)?;
         let namespace = place.namespace.as_deref().unwrap_or(look.namespace());
@@ -72,6 +96,8 @@ impl Cluster {
             slots: Mutex::default(),
             nodes: Mutex::default(),
             buffers: Buffers::default(),
+            readers: Readers::default(),
+            mode,
         })
     }
 
@@ -84,39 +110,59 @@ impl Cluster {
         }
     }
 
-    /// Answers one question. It may call the API server: call it where blocking is allowed, from as many threads as you like.
-    pub(crate) fn answer(&self, question: &Question, now: Timestamp) -> Result<Document, Problem> {
+    /// Answers one question, as far as whoever asks may see the answer. It may call the API server: call it where blocking is allowed, from as many threads
+    /// as you like.
+    pub(crate) fn answer(
+        &self,
+        question: &Question,
+        asker: &Asker,
+        now: Timestamp,
+    ) -> Result<Document, Problem> {
+        let reader = self.reader(question, asker, now)?;
+        let answer = self.answer_to(question, &reader, now)?;
+        self.covered(question, answer, &reader, now)
+    }
+
+    fn answer_to(
+        &self,
+        question: &Question,
+        reader: &Reader<'_>,
+        now: Timestamp,
+    ) -> Result<Document, Problem> {
         match question {
-            Question::About => document(&self.about(now)),
-            Question::Jobs(ask) => self.jobs(ask, now),
+            Question::About => document(&self.about(reader, now)),
+            Question::Jobs(ask) => self.jobs(ask, reader, now),
             Question::Job {
                 namespace,
                 name,
                 run,
-            } => self.job(namespace, name, run.as_deref(), now),
-            Question::Run { run, part } => self.part(run, part, now),
-            Question::Failures { window_millis } => self.failures(*window_millis, now),
-            Question::Nodes => self.nodes(now),
-            Question::Queue => self.queue(now),
+            } => self.job((namespace, name), run.as_deref(), reader, now),
+            Question::Run { run, part } => self.part(run, part, reader, now),
+            Question::Failures { window_millis } => self.failures(*window_millis, reader, now),
+            Question::Nodes => self.nodes(reader, now),
+            Question::Queue => self.queue(reader, now),
         }
     }
 
-    fn about(&self, now: Timestamp) -> impl Serialize {
+    /// Whether the jobs were listed once; else why not.
+    pub(crate) fn readiness(&self) -> Result<(), String> {
         let health = self.live.health();
-        let states = State::ALL.map(|state| {
-            let colours = state.colours();
-            json!({
-                "name": state.name(),
-                "word": spaced(state.name()),
-                "sign": state.sign(),
-                "light": colours.light,
-                "dark": colours.dark,
-            })
-        });
+        if health.sources.iter().any(|it| it.listed) {
+            return Ok(());
+        }
+        let why = health::nothing(&health).map(|problem| problem.message);
+        Err(why.unwrap_or_else(|| "no kind of job can be listed".to_owned()))
+    }
+
+    fn about(&self, reader: &Reader<'_>, now: Timestamp) -> Value {
+        let health = self.live.health();
         json!({
             "version": VERSION,
             "build": { "version": env!("CARGO_PKG_VERSION") },
-            "mode": "cluster",
+            "mode": match self.mode {
+                Mode::Cluster => "cluster",
+                Mode::InCluster => "in-cluster",
+            },
             "readOnly": true,
             "features": [
                 "checkpoints", "events", "failures", "folded", "ledger", "logs", "nodes", "queue", "seats", "series", "spec",
@@ -124,8 +170,9 @@ impl Cluster {
             ],
             "now": now.as_millisecond(),
             "root": self.words(),
-            "asOf": health.answered_at,
-            "palette": { "states": states },
+            "asOf": reader.as_of(&health),
+            "you": reader.you,
+            "palette": palette(),
         })
     }
 
@@ -145,53 +192,5 @@ impl Cluster {
         } else {
             "trainyard"
         }
-    }
-}
-
-/// `notObserved` as `not observed`.
-fn spaced(name: &str) -> String {
-    let mut word = String::new();
-    for letter in name.chars() {
-        if letter.is_ascii_uppercase() {
-            word.push(' ');
-        }
-        word.push(letter.to_ascii_lowercase());
-    }
-    word
-}
-
-/// What a thread that panicked left behind is a cache: it is used as it is.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// A document of a run: its fields, with the id of the run beside them.
-#[derive(Serialize)]
-struct OfRun<'a, T> {
-    run: &'a str,
-    #[serde(flatten)]
-    document: T,
-}
-
-fn document(value: &impl Serialize) -> Result<Document, Problem> {
-    let json = serde_json::to_vec(value).map_err(|error| {
-        problem(
-            ProblemCode::Unreadable,
-            format!("the answer cannot be written as JSON: {error}"),
-            "report this as a bug",
-        )
-    })?;
-    Ok(Document::json(json))
-}
-
-fn of_run(run: &str, document: impl Serialize) -> Result<Document, Problem> {
-    self::document(&OfRun { run, document })
-}
-
-fn problem(code: ProblemCode, message: impl Into<String>, hint: impl Into<String>) -> Problem {
-    Problem {
-        code,
-        message: message.into(),
-        hint: hint.into(),
     }
 }

@@ -7,11 +7,11 @@
 
 mod cache;
 mod folded;
-mod history;
+pub(crate) mod history;
 mod index;
 mod jobs;
 mod logs;
-mod names;
+pub(crate) mod names;
 mod run;
 #[cfg(test)]
 mod testing;
@@ -25,13 +25,13 @@ use std::{
     collections::BTreeMap,
     panic::AssertUnwindSafe,
     path::{Path, PathBuf},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard},
 };
 
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::json;
-use trainyard_core::view::{State, VERSION, rows::Row};
+use trainyard_core::view::{VERSION, rows::Row};
 use trainyard_host::store::{RunFolder, Store, StoreError};
 use trainyard_web::{Document, Problem, ProblemCode, Question};
 
@@ -39,6 +39,7 @@ use self::{
     cache::{Runs, Stamp},
     index::Index,
 };
+use super::shared::{document, lock, of_run, palette, problem};
 use crate::failure::Failure;
 
 pub(crate) use self::watch::{Change, Watcher};
@@ -104,16 +105,6 @@ impl Local {
     }
 
     fn about(&self, now: Timestamp) -> impl Serialize {
-        let states = State::ALL.map(|state| {
-            let colours = state.colours();
-            json!({
-                "name": state.name(),
-                "word": word(state.name()),
-                "sign": state.sign(),
-                "light": colours.light,
-                "dark": colours.dark,
-            })
-        });
         json!({
             "version": VERSION,
             "build": { "version": env!("CARGO_PKG_VERSION") },
@@ -125,7 +116,7 @@ impl Local {
             ],
             "now": now.as_millisecond(),
             "root": self.root.display().to_string(),
-            "palette": { "states": states },
+            "palette": palette(),
         })
     }
 
@@ -140,58 +131,6 @@ impl Local {
     /// The folder of a run by its id.
     fn folder(&self, id: &str) -> Result<RunFolder, Problem> {
         names::find(&self.store()?, id)
-    }
-}
-
-/// `notObserved` as `not observed`.
-fn word(name: &str) -> String {
-    let mut word = String::new();
-    for letter in name.chars() {
-        if letter.is_ascii_uppercase() {
-            word.push(' ');
-        }
-        word.push(letter.to_ascii_lowercase());
-    }
-    word
-}
-
-/// What a thread that panicked left behind is a cache: it is used as it is.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// A document of a run: its fields, with the id of the run beside them.
-#[derive(Serialize)]
-struct OfRun<'a, T> {
-    run: &'a str,
-    #[serde(flatten)]
-    document: T,
-}
-
-fn document(value: &impl Serialize) -> Result<Document, Problem> {
-    let json = serde_json::to_vec(value).map_err(|error| {
-        problem(
-            ProblemCode::Unreadable,
-            format!("the answer cannot be written as JSON: {error}"),
-            "report this as a bug",
-        )
-    })?;
-    Ok(Document::json(json))
-}
-
-fn of_run(run: &str, value: impl Serialize) -> Result<Document, Problem> {
-    let document_of = OfRun {
-        run,
-        document: value,
-    };
-    document(&document_of)
-}
-
-fn problem(code: ProblemCode, message: impl Into<String>, hint: impl Into<String>) -> Problem {
-    Problem {
-        code,
-        message: message.into(),
-        hint: hint.into(),
     }
 }
 

@@ -1,10 +1,9 @@
-//! Answers questions in a thread of its own, again whenever the runs change.
+//! Answers questions in a thread of its own, again whenever the runs or jobs change.
 //!
 //! The newest questions count: those before them are given up between two answers. At most [`QUEUE`] answers wait. After a change, all questions are
 //! answered again, but never for more than a tenth of the time.
 
 use std::{
-    path::Path,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -19,14 +18,12 @@ use jiff::Timestamp;
 use trainyard_tui::{Answer, Ask, Trouble};
 use trainyard_web::{JobsAsk, Question, RunPart, StripQuery};
 
-use crate::{
-    command::dashboard::local::{Local, Watcher},
-    failure::Failure,
-};
+use super::shown::Shown;
+use crate::failure::Failure;
 
 /// Answers that wait to be shown.
 const QUEUE: usize = 16;
-/// How often the folder of runs is looked at.
+/// How often changes are looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How often what runs is read again, though no file of it has changed: its time passes.
 const LIVE_EVERY: Duration = Duration::from_secs(5);
@@ -63,20 +60,18 @@ struct Shared {
 pub(super) struct Asker(Arc<Shared>);
 
 impl Asker {
-    pub(super) fn start(local: Local, root: &Path) -> Result<(Self, Answers), Failure> {
-        let watcher = Watcher::open(root)?;
+    pub(super) fn start(shown: Shown) -> Result<(Self, Answers), Failure> {
         let shared = Arc::new(Shared::default());
         let (sender, answers) = sync_channel(QUEUE);
         let thread = Thread {
             shared: Arc::clone(&shared),
-            local,
-            watcher,
+            shown,
             sender,
         };
         thread::Builder::new()
             .name("asker".to_owned())
             .spawn(move || thread.run())
-            .context("cannot start the thread that reads the runs")?;
+            .context("cannot start the thread that reads what is shown")?;
         Ok((Self(shared), answers))
     }
 
@@ -133,8 +128,7 @@ impl Shared {
 
 struct Thread {
     shared: Arc<Shared>,
-    local: Local,
-    watcher: Watcher,
+    shown: Shown,
     sender: SyncSender<Answered>,
 }
 
@@ -148,7 +142,7 @@ impl Thread {
             let is_new = newest != number;
             number = newest;
             if !is_new {
-                has_changed |= !self.watcher.poll(Timestamp::now()).is_empty();
+                has_changed |= self.shown.has_changed(Timestamp::now());
                 let pause = PAUSE.max(took * 9);
                 let is_due = has_changed || (is_live && ended.elapsed() >= LIVE_EVERY);
                 if !is_due || ended.elapsed() < pause {
@@ -173,7 +167,7 @@ impl Thread {
             if !self.shared.still(number) {
                 break;
             }
-            let answer = answer(&self.local, ask, Timestamp::now());
+            let answer = answer(&self.shown, ask, Timestamp::now());
             is_live |= answer.as_ref().is_ok_and(|answer| answer.is_live());
             self.sender.send((ask.clone(), answer)).ok()?;
         }
@@ -182,8 +176,8 @@ impl Thread {
 }
 
 /// Answers a question with a document that is read already.
-pub(super) fn answer(local: &Local, ask: &Ask, now: Timestamp) -> Result<Box<Answer>, Trouble> {
-    match local.answer(&question(ask), now) {
+pub(super) fn answer(shown: &Shown, ask: &Ask, now: Timestamp) -> Result<Box<Answer>, Trouble> {
+    match shown.answer(&question(ask), now) {
         Ok(document) => Answer::read(ask, &document.json).map(Box::new),
         Err(problem) => Err(Trouble {
             message: problem.message,
@@ -243,8 +237,8 @@ mod tests {
     #[test]
     fn newest_questions_are_answered() {
         let folder = tempfile::tempdir().expect("a folder");
-        let local = Local::open(folder.path()).expect("an empty folder");
-        let (asker, answers) = Asker::start(local, folder.path()).expect("a thread");
+        let shown = Shown::machine(folder.path()).expect("an empty folder");
+        let (asker, answers) = Asker::start(shown).expect("a thread");
         asker.ask(vec![Ask::Nodes]);
         asker.ask(vec![Ask::Failures]);
         // What was asked before may have been answered; what is asked now is.
@@ -260,8 +254,8 @@ mod tests {
     #[test]
     fn refusals_keep_their_hint() {
         let folder = tempfile::tempdir().expect("a folder");
-        let local = Local::open(folder.path()).expect("an empty folder");
-        let refused = answer(&local, &Ask::Nodes, Timestamp::UNIX_EPOCH);
+        let shown = Shown::machine(folder.path()).expect("an empty folder");
+        let refused = answer(&shown, &Ask::Nodes, Timestamp::UNIX_EPOCH);
         let trouble = refused.expect_err("this machine has no nodes");
         assert!(trouble.hint.contains("trainyard nodes"), "{trouble:?}");
     }

@@ -184,6 +184,18 @@ impl Source {
             }
             return;
         }
+        if trimmed.starts_with(b"Exception in thread ") {
+            if let Some(trace) = self.trace_of(key) {
+                trace.note_thread();
+            }
+            return;
+        }
+        if !claimed && trimmed.starts_with(b"what():") && trimmed.len() > b"what():  ".len() {
+            // An uncaught C++ exception: no rule names it, and the line says why the process aborts.
+            let rank = key.or_else(|| self.default_rank(line));
+            self.bare(line, number, rank, shown(trimmed));
+            return;
+        }
         if trimmed.starts_with(b"File \"") {
             if let Some(trace) = self.traces.get_mut(&key) {
                 trace.frame(text);
@@ -209,6 +221,10 @@ impl Source {
         };
         let Some(frames) = trace.end() else { return };
         self.traces.remove(&key);
+        if frames.of_thread && !claimed {
+            self.bare(line, number, rank, shown(trimmed));
+            return;
+        }
         let raised = Raised {
             text: shown(trimmed),
             frame: frames.shown,

@@ -5,12 +5,14 @@ use super::{LAST_LINES, STEPS_AFTER_CAUSE, Seen, Source, Stage};
 /// A retry is taken to have worked where so many lines follow it without another.
 const QUIET_LINES: u64 = 10;
 /// Errors of one call or request, which a program can catch and do without.
-const CATCHABLE: [&str; 6] = [
+const CATCHABLE: [&str; 8] = [
     "access_denied",
     "checkpoint_io_error",
     "cuda_oom",
+    "data_corrupt",
     "data_path_missing",
     "dns_failure",
+    "download_failed",
     "user_code_error",
 ];
 

@@ -3,7 +3,7 @@
 use super::super::{
     Rule,
     advice::{Advice, Look, WRONG, rule},
-    scene::Scene,
+    scene::{Pod, Scene},
 };
 use crate::spec::placeholder::is_placeholder;
 
@@ -60,6 +60,56 @@ pub(super) fn latest(rule: &Rule, scene: &Scene<'_>) {
             );
         }
     }
+}
+
+/// The name of an image without its tag and digest.
+fn repository(image: &str) -> &str {
+    let name = image.split_once('@').map_or(image, |(name, _)| name);
+    match name.rsplit_once(':') {
+        Some((name, tag)) if !tag.contains('/') => name,
+        _ => name,
+    }
+}
+
+pub(super) fn versions(rule: &Rule, scene: &Scene<'_>) {
+    let Some((first, others)) = scene.pods.split_first() else {
+        return;
+    };
+    let of = |pod: &Pod<'_>| pod.trainer.image.clone().unwrap_or_default();
+    let wanted = of(first);
+    if wanted.is_empty() {
+        return;
+    }
+    for pod in others {
+        let image = of(pod);
+        if image == wanted || repository(&image) != repository(&wanted) {
+            continue;
+        }
+        // CPU and GPU builds of one version are two images on purpose.
+        let accelerated = |pod: &Pod<'_>| pod.gpus() > 0;
+        if accelerated(first) != accelerated(pod) && is_build_for_devices(&wanted, &image) {
+            continue;
+        }
+        pod.trainer_at().key("image").report_with(
+            rule,
+            format!(
+                "{} runs `{image}`, {} runs `{wanted}`",
+                pod.role, first.role
+            ),
+            "write the same version for all roles",
+        );
+    }
+}
+
+/// Whether one of the two tags says that it is for accelerators or for CPUs.
+fn is_build_for_devices(one: &str, other: &str) -> bool {
+    const WORDS: [&str; 6] = ["cpu", "gpu", "cuda", "rocm", "npu", "xpu"];
+    let names = |image: &str| {
+        let tag = image.get(repository(image).len()..).unwrap_or_default();
+        let lower = tag.to_ascii_lowercase();
+        WORDS.iter().any(|word| lower.contains(word))
+    };
+    names(one) || names(other)
 }
 
 /// Whether a tag names whatever was built last: `latest-gpu` and `nightly` do, `nightly-20250301` does not.

@@ -7,6 +7,7 @@ use super::super::{
     scene::{Pod, Scene},
     script::{Found, files},
 };
+use super::image;
 use crate::spec::{Role, keeps};
 
 /// The rules.
@@ -60,6 +61,17 @@ pub(in crate::lint) static RULES: &[Advice] = &[
              the download is refused.",
         ),
         look: Look::Job(gated_models),
+    },
+    Advice {
+        rule: rule(
+            "TY618",
+            RISKY,
+            "roles with different versions of one image",
+            "The ranks of a job speak one protocol: a launcher and workers with different versions of MPI or NCCL, or of the training program, \
+             fail when they meet, or train something else than was meant. The images of two roles differ in nothing but the tag or the digest, \
+             so one of them was not changed with the other.",
+        ),
+        look: Look::Job(image::versions),
     },
 ];
 

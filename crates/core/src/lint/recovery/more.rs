@@ -72,7 +72,44 @@ pub(in crate::lint) static RULES: &[Advice] = &[
         ),
         look: Look::Job(lost_checkpoints),
     },
+    Advice {
+        rule: rule(
+            "TY417",
+            ODD,
+            "probe that ends a rank",
+            "The kubelet ends a container whose `livenessProbe` fails a few times in a row. A rank answers nothing while it imports, compiles, loads \
+             data or waits in a collective, and one rank that is ended is an attempt of the whole gang. The operator restarts what fails, and \
+             the watch of the supervisor finds what hangs. A probe that runs a command in the container, or that is given ten minutes, \
+             is not reported.",
+        ),
+        look: Look::Job(liveness),
+    },
 ];
+
+/// Seconds without an answer from which on a rank that is busy is not ended.
+const LIVENESS_SECONDS: i64 = 600;
+
+fn liveness(rule: &Rule, scene: &Scene<'_>) {
+    for pod in scene.ranks() {
+        let Some(probe) = &pod.trainer.liveness_probe else {
+            continue;
+        };
+        let period = probe.period_seconds.unwrap_or(10).max(1);
+        let failures = probe.failure_threshold.unwrap_or(3).max(1);
+        let seconds = i64::from(period) * i64::from(failures);
+        if probe.exec.is_some() || seconds >= LIVENESS_SECONDS {
+            continue;
+        }
+        pod.trainer_at().key("livenessProbe").report_with(
+            rule,
+            format!(
+                "a rank of {} that does not answer for {seconds} s is ended, and the gang with it",
+                pod.role
+            ),
+            "remove the probe; `trainyard.dev/hang-after` ends a job that makes no progress",
+        );
+    }
+}
 
 fn lost_checkpoints(rule: &Rule, scene: &Scene<'_>) {
     let Some(path) = &scene.job.settings.checkpoints else {

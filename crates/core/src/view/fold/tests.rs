@@ -102,6 +102,54 @@ fn equal_lines_far_apart_are_two_rows() {
 }
 
 #[test]
+fn a_traceback_is_an_error_as_a_whole() {
+    let lines = [
+        (0, "step 7 loss 0.1"),
+        (0, "Traceback (most recent call last):"),
+        (1, "step 8 loss 0.1"),
+        (0, "  File \"train.py\", line 9, in main"),
+        (0, "    loss.backward()"),
+        (0, "    ~~~~^^"),
+        (1, "  a table of rank 1"),
+        (0, "KeyboardInterrupt"),
+        (0, "step 9 loss 0.1"),
+        (1, "Traceback (most recent call last):"),
+        (1, "saved 3 files: a, b, c"),
+        (1, "  not a frame any more"),
+    ];
+    let mut folder = Folder::default();
+    for (at, (rank, text)) in (0..).zip(lines) {
+        folder.push(Some(rank), Some(at * 10_000), text.as_bytes());
+    }
+    let answer = folder.finish(&[], &[]);
+    let first = answer.first_failure.unwrap();
+    assert_eq!(
+        (first.rank, first.at, first.text.as_str()),
+        (Some(0), Some(10_000), "KeyboardInterrupt")
+    );
+    let rows = answer.groups.iter();
+    let bad: Vec<i64> = rows
+        .filter(|it| it.severity == Severity::Error)
+        .filter_map(|it| it.first_at.map(|at| at / 10_000))
+        .collect();
+    assert_eq!(bad, [1, 3, 4, 5, 7, 9]);
+}
+
+#[test]
+fn lines_that_come_for_weeks_fit() {
+    let mut folder = Folder::default();
+    let days = 30;
+    for at in 0..days * 8_640 {
+        folder.push(Some(0), Some(at * 10_000), b"step 12 loss 0.5");
+    }
+    let answer = folder.finish(&[], &[]);
+    assert_eq!(answer.left_out, 0);
+    assert!(answer.groups.len() < 1_000, "{}", answer.groups.len());
+    let counted: u64 = answer.groups.iter().map(|it| it.count).sum();
+    assert_eq!(counted, days.unsigned_abs() * 8_640);
+}
+
+#[test]
 fn error_behind_the_end_of_a_template_is_a_failure() {
     let line = |level: &str| {
         let state = "weights and moments ".repeat(40);

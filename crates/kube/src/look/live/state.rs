@@ -195,6 +195,16 @@ impl State {
             .collect()
     }
 
+    pub(super) fn nodes(&self) -> BTreeSet<String> {
+        let pods = self.pods.values().flat_map(BTreeMap::values);
+        let nodes = pods.filter_map(|pod| pod.entry.node.as_deref());
+        nodes
+            .collect::<BTreeSet<_>>()
+            .into_iter()
+            .map(str::to_owned)
+            .collect()
+    }
+
     pub(super) fn take_changed(&mut self) -> Changed {
         let mut changed = std::mem::take(&mut self.changed);
         let names = std::mem::take(&mut self.changed_names);

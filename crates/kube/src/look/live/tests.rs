@@ -25,6 +25,7 @@ async fn watching(server: &Server, live: &Live, test: impl Future<Output = ()>) 
     let api = Api {
         client: server.client_of("dashboard"),
         server: "https://cluster.test".to_owned(),
+        token: None,
     };
     tokio::select! {
         () = api.watch(live) => unreachable!("it watches without end"),

@@ -102,8 +102,9 @@ fn files() -> Vec<(String, String)> {
 /// Every right of the operator for people to read, from the same table as the roles.
 fn rights_page() -> String {
     let mut text = "<!-- Made by `cargo xtask gen` from `crates/kube/src/rights.rs`; do not edit. -->\n\n\
-                    # Rights of the operator\n\n\
-                    Everything that the ServiceAccount of the operator may do, and why. The roles of `deploy/` are made from the same \
+                    # Rights of the operator and of the dashboard\n\n\
+                    Everything that the ServiceAccount of the operator may do, and why; then the same of the dashboard that is installed \
+                    with `dashboard.enabled`. The roles of `deploy/` are made from the same \
                     table. [Security](../security.md) says what follows from it.\n"
         .to_owned();
     let list = |words: &[String]| {

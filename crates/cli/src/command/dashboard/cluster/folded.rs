@@ -20,6 +20,7 @@ use super::{
     lock,
     logs::{PodLog, first_failure, logs_of, newest},
     problem,
+    reader::Reader,
     run::{Moment, RunSlot, is_fresh},
 };
 
@@ -73,9 +74,9 @@ struct Part {
 impl Cluster {
     pub(super) fn folded_logs(
         &self,
-        slot: &RunSlot,
-        moment: &Moment,
+        (slot, moment): (&RunSlot, &Moment),
         attempt: Option<u32>,
+        reader: &Reader<'_>,
         now: Timestamp,
     ) -> Result<Document, Problem> {
         let last = moment.job.status.trainyard.attempt;
@@ -87,9 +88,13 @@ impl Cluster {
         {
             return Ok(Document::json(json.to_vec()));
         }
-        let (parts, unread) = self.parts(moment, attempt)?;
+        let (parts, unread, is_refused) = self.parts(moment, attempt, reader)?;
         let causes = causes(moment, attempt);
         let answer = document(&fold(&slot.uid, attempt, &parts, unread, &causes))?;
+        if is_refused && reader.token.is_some() {
+            // Somebody else's token may read what this one may not.
+            return Ok(answer);
+        }
         known.insert(attempt, (now, Arc::new(answer.json.clone())));
         while known.len() > KEPT {
             // The newest attempts are what people look at.
@@ -98,12 +103,18 @@ impl Cluster {
         Ok(answer)
     }
 
-    /// The ends of the logs of an attempt, or of what the operator kept of them.
-    fn parts(&self, moment: &Moment, attempt: u32) -> Result<(Vec<Part>, Vec<Unread>), Problem> {
+    /// The ends of the logs of an attempt, or of what the operator kept of them; and whether any could not be read.
+    fn parts(
+        &self,
+        moment: &Moment,
+        attempt: u32,
+        reader: &Reader<'_>,
+    ) -> Result<(Vec<Part>, Vec<Unread>, bool), Problem> {
         let mut logs = logs_of(moment, attempt);
         logs.retain(|log| log.trains);
         if logs.is_empty() {
-            return self.kept_parts(moment, attempt);
+            let (parts, unread) = self.kept_parts(moment, attempt)?;
+            return Ok((parts, unread, false));
         }
         let failed = first_failure(moment, attempt);
         let (logs, mut unread) = chosen(logs, failed);
@@ -113,7 +124,9 @@ impl Cluster {
             bytes: BYTES,
             since: None,
         };
-        let tails = self.look.tails(&moment.job.key.namespace, &asked, ask);
+        let namespace = &moment.job.key.namespace;
+        let tails = self.look.tails(namespace, &asked, ask, reader.token);
+        let is_refused = tails.iter().any(Result::is_err);
         let mut parts = Vec::new();
         for (log, tail) in logs.into_iter().zip(tails) {
             match tail {
@@ -136,7 +149,7 @@ impl Cluster {
                 why: format!("at most the last {LINES} lines of each are read"),
             });
         }
-        Ok((parts, unread))
+        Ok((parts, unread, is_refused))
     }
 
     fn kept_parts(

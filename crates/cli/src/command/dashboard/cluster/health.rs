@@ -1,27 +1,17 @@
 //! What cannot be read of a cluster, in words. Pure.
 
 use jiff::Timestamp;
-use serde::Serialize;
 use trainyard_kube::look::{Health, LookError, SourceHealth, Trouble};
 use trainyard_web::{Problem, ProblemCode};
 
-use super::problem;
+use super::{super::shared::Unread, problem};
 use crate::{clean, cluster, words};
 
 /// What to do about a cluster without any kind of job.
 const INSTALL: &str = "install the CRDs first: `kubectl apply --server-side -k deploy/crds`";
 
-/// Something that cannot be read, in a list of jobs.
-#[derive(Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Unread {
-    /// What it is.
-    pub(super) run: String,
-    /// Why.
-    pub(super) why: String,
-}
-
-/// Everything that cannot be read. A kind that the cluster does not serve is no trouble.
-pub(super) fn unread(health: &Health, now: Timestamp) -> Vec<Unread> {
+/// Everything that cannot be read. A kind that the cluster does not serve is no trouble. How many had no room is said to whoever may see all of them.
+pub(super) fn unread(health: &Health, is_counted: bool, now: Timestamp) -> Vec<Unread> {
     let mut unread = Vec::new();
     if let Some(trouble) = &health.unreachable {
         unread.push(Unread {
@@ -36,11 +26,16 @@ pub(super) fn unread(health: &Health, now: Timestamp) -> Vec<Unread> {
         });
         return unread;
     }
-    unread.extend(health.sources.iter().flat_map(of_source));
+    unread.extend(
+        health
+            .sources
+            .iter()
+            .flat_map(|it| of_source(it, is_counted)),
+    );
     unread
 }
 
-fn of_source(source: &SourceHealth) -> Vec<Unread> {
+fn of_source(source: &SourceHealth, is_counted: bool) -> Vec<Unread> {
     let entry = |why: String| Unread {
         run: source.name.clone(),
         why,
@@ -48,7 +43,11 @@ fn of_source(source: &SourceHealth) -> Vec<Unread> {
     let trouble = source.trouble.as_ref().filter(|it| it.code != Some(404));
     let refused = trouble.map(|it| entry(with_hint(it)));
     let left_out = (source.left_out > 0).then(|| {
-        let count = source.left_out;
+        let count = if is_counted {
+            source.left_out.to_string()
+        } else {
+            "some".to_owned()
+        };
         entry(format!(
             "{count} of them, the oldest, are not shown for want of memory; show one namespace with `--namespace`"
         ))
@@ -87,10 +86,13 @@ fn late(health: &Health, trouble: &Trouble, now: Timestamp) -> String {
 }
 
 /// What a reader of one job should know of what is missing.
-pub(super) fn notes(health: &Health, now: Timestamp) -> Vec<String> {
+pub(super) fn notes(health: &Health, is_counted: bool, now: Timestamp) -> Vec<String> {
     let unreachable = health.unreachable.as_ref();
     let unreachable = unreachable.map(|trouble| late(health, trouble, now));
-    let pods = health.pods().into_iter().flat_map(of_source);
+    let pods = health
+        .pods()
+        .into_iter()
+        .flat_map(|it| of_source(it, is_counted));
     let pods = pods.map(|it| format!("{}: {}", it.run, it.why));
     unreachable.into_iter().chain(pods).collect()
 }

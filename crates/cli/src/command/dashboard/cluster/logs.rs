@@ -6,17 +6,19 @@ use serde_json::{Value, json};
 use trainyard_core::{
     job::PodPhase,
     spec::Slot,
-    view::{VERSION, fold::Severity, read_line},
+    view::{VERSION, read_line},
 };
 use trainyard_host::Ranks;
 use trainyard_kube::look::{JobSeen, KeptLog, LivePod, LogAsked, LogOf};
 use trainyard_web::{Document, LogsAsk, Problem, ProblemCode};
 
 use super::{
+    super::shared::ShownLine,
     Cluster,
     buffer::{Buffer, Line, Place},
     health::refused,
     lock, of_run, problem,
+    reader::Reader,
     run::{Moment, RunSlot},
 };
 use crate::cluster::slot_of_pod;
@@ -37,7 +39,7 @@ struct Logs<'a> {
     container: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     rank: Option<u32>,
-    lines: Vec<Shown>,
+    lines: Vec<ShownLine>,
     first: u64,
     last: u64,
     size: u64,
@@ -47,19 +49,6 @@ struct Logs<'a> {
     hits: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     note: Option<String>,
-}
-
-#[derive(Serialize)]
-struct Shown {
-    offset: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    at: Option<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    rank: Option<u32>,
-    text: String,
-    severity: Severity,
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    cut: bool,
 }
 
 /// A log that can be asked for.
@@ -104,9 +93,9 @@ impl PodLog {
 impl Cluster {
     pub(super) fn logs(
         &self,
-        slot: &RunSlot,
-        moment: &Moment,
+        (slot, moment): (&RunSlot, &Moment),
         ask: &LogsAsk,
+        reader: &Reader<'_>,
         now: Timestamp,
     ) -> Result<Document, Problem> {
         let attempt = ask.attempt.or_else(|| newest(&moment.pods));
@@ -123,7 +112,9 @@ impl Cluster {
         let mut note = None;
         if let Some(tail) = buffer.ask(now) {
             let asked = [log.asked()];
-            let read = self.look.tails(&moment.job.key.namespace, &asked, tail);
+            let read = self
+                .look
+                .tails(&moment.job.key.namespace, &asked, tail, reader.token);
             match read.into_iter().next() {
                 Some(Ok(tail)) => buffer.add(tail, now, log.has_ended),
                 Some(Err(error)) if buffer.lines.is_empty() => return Err(refused(error)),
@@ -232,11 +223,11 @@ fn answer<'a>(
     }
 }
 
-fn shown(line: &Line, only: Option<u32>, scratch: &mut Vec<u8>) -> Shown {
+fn shown(line: &Line, only: Option<u32>, scratch: &mut Vec<u8>) -> ShownLine {
     let read = read_line(&line.text, scratch);
     let cut = line.text.len() > LINE_BYTES;
     let text = line.text.get(..LINE_BYTES).unwrap_or(&line.text);
-    Shown {
+    ShownLine {
         offset: line.offset,
         at: line.at.or(read.at),
         rank: read.rank.or(only),

@@ -16,10 +16,12 @@ use trainyard_core::{
 use trainyard_web::{Document, Problem, ProblemCode};
 
 use super::{
+    super::shared::Unread,
     Cluster, document,
     health::{notes, refused, unread},
     index::Brief,
     lock, of_run, problem,
+    reader::Reader,
     run::{Moment, RunSlot, is_fresh},
 };
 use crate::{clean, cluster::slot_of_pod};
@@ -85,7 +87,8 @@ impl Cluster {
     }
 
     /// The document of `trainyard nodes`.
-    pub(super) fn nodes(&self, now: Timestamp) -> Result<Document, Problem> {
+    pub(super) fn nodes(&self, reader: &Reader<'_>, now: Timestamp) -> Result<Document, Problem> {
+        reader.check_nodes()?;
         // Whoever asks meanwhile waits for this answer: it is a list of all pods of the cluster.
         let mut nodes = lock(&self.nodes);
         if let Some((at, json)) = &nodes.read
@@ -118,29 +121,40 @@ impl Cluster {
     }
 
     /// The jobs that wait, the oldest first, with the reasons that their statuses have.
-    pub(super) fn queue(&self, now: Timestamp) -> Result<Document, Problem> {
+    pub(super) fn queue(&self, reader: &Reader<'_>, now: Timestamp) -> Result<Document, Problem> {
         let health = self.known()?;
-        let (rows, left_out) = queue_rows(&self.briefs(now));
+        let (rows, left_out) = queue_rows(&reader.visible(self.briefs(now)));
+        let mut unread = unread(&health, reader.sees_all(), now);
+        unread.extend(reader.note().map(|why| Unread {
+            run: "your rights".to_owned(),
+            why,
+        }));
         document(&json!({
             "version": VERSION,
             "rows": rows,
             "rowsLeftOut": left_out,
-            "unreadable": unread(&health, now),
-            "asOf": health.answered_at,
+            "unreadable": unread,
+            "asOf": reader.as_of(&health),
         }))
     }
 
     /// The last verdict on each job, by cause.
-    pub(super) fn failures(&self, window_millis: u64, now: Timestamp) -> Result<Document, Problem> {
+    pub(super) fn failures(
+        &self,
+        window_millis: u64,
+        reader: &Reader<'_>,
+        now: Timestamp,
+    ) -> Result<Document, Problem> {
         let health = self.known()?;
         let since = now.as_millisecond().saturating_sub_unsigned(window_millis);
-        let judged: Vec<Judged> = self
-            .briefs(now)
+        let judged: Vec<Judged> = reader
+            .visible(self.briefs(now))
             .iter()
             .filter_map(|brief| brief.judged.clone())
             .filter(|it| it.at.as_millisecond() >= since)
             .collect();
-        let mut all = notes(&health, now);
+        let mut all = notes(&health, reader.sees_all(), now);
+        all.extend(reader.note());
         all.push(
             "the status of a job keeps the verdict on its last failure: earlier ones are not counted"
                 .to_owned(),

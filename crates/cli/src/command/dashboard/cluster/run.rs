@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use serde_json::{Value, json};
 use trainyard_core::{
-    chronicle::{Chronicle, Fact, KeptVerdict},
+    chronicle::{Chronicle, Fact},
     explain::{EventFacts, explain},
     view::{
         VERSION,
@@ -24,10 +24,12 @@ use trainyard_kube::look::{JobSeen, Live, LiveJob, LivePod, Words};
 use trainyard_web::{Document, Problem, ProblemCode, RunPart, SeriesAsk, StripQuery};
 
 use super::{
+    super::shared::{ShownVerdict, Verdicts, shown_verdicts},
     Cluster, SLOTS_KEPT, document,
     health::refused,
     history::{History, known_until},
     lock, of_run, problem,
+    reader::Reader,
 };
 use crate::{clean, cluster};
 
@@ -167,24 +169,9 @@ struct NamedSeries {
     series: Series,
 }
 
-/// A verdict as a page shows it.
-#[derive(Serialize)]
-struct Shown {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    at: Option<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    rank: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    node: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    fingerprint: Option<String>,
-    #[serde(flatten)]
-    verdict: KeptVerdict,
-}
-
 /// The last verdict on each attempt, the newest attempt first. The time of one that was there at the first look may not be known.
-fn verdicts(moment: &Moment) -> Vec<Shown> {
-    let mut by_attempt: BTreeMap<u32, (Option<i64>, KeptVerdict)> = BTreeMap::new();
+fn verdicts(moment: &Moment) -> Vec<ShownVerdict> {
+    let mut by_attempt = Verdicts::new();
     let last = moment.job.status.trainyard.last_failure.as_ref();
     if let Some(verdict) = last.and_then(|last| last.verdict.clone()) {
         by_attempt.insert(verdict.attempt, (None, verdict.into()));
@@ -192,14 +179,7 @@ fn verdicts(moment: &Moment) -> Vec<Shown> {
     for (at, verdict) in &moment.chronicle.verdicts {
         by_attempt.insert(verdict.summary.attempt, (Some(*at), verdict.clone()));
     }
-    let shown = by_attempt.into_values().rev().map(|(at, verdict)| Shown {
-        at,
-        rank: verdict.summary.ranks.first().copied(),
-        node: verdict.summary.nodes.first().cloned(),
-        fingerprint: verdict.summary.digest(),
-        verdict,
-    });
-    shown.collect()
+    shown_verdicts(by_attempt)
 }
 
 impl Cluster {
@@ -208,13 +188,7 @@ impl Cluster {
         if let Some(slot) = self.known_slot(uid) {
             return Ok(slot);
         }
-        let job = self.live.job(uid).ok_or_else(|| {
-            problem(
-                ProblemCode::NotFound,
-                format!("no job with the id `{}` is here", clean::text(uid)),
-                "a job that was deleted leaves nothing in the cluster",
-            )
-        })?;
+        let job = self.live.job(uid).ok_or_else(|| no_run(uid))?;
         let slot = Arc::new(RunSlot::new(Arc::clone(&self.live), job));
         let mut slots = lock(&self.slots);
         slots.push_front(Arc::clone(&slot));
@@ -232,9 +206,15 @@ impl Cluster {
         &self,
         run: &str,
         part: &RunPart,
+        reader: &Reader<'_>,
         now: Timestamp,
     ) -> Result<Document, Problem> {
         self.known()?;
+        let job = self.live.job(run).filter(|job| reader.sees_job(job));
+        let job = job.ok_or_else(|| no_run(run))?;
+        if matches!(part, RunPart::Logs(_) | RunPart::FoldedLogs { .. }) {
+            reader.check_logs(job.namespace())?;
+        }
         let slot = self.slot(run)?;
         let moment = slot.moment(now)?;
         let id = slot.uid.as_str();
@@ -255,8 +235,10 @@ impl Cluster {
                 let series = slot.series(ask);
                 of_run(id, json!({ "version": VERSION, "series": series }))
             }
-            RunPart::Logs(ask) => self.logs(&slot, &moment, ask, now),
-            RunPart::FoldedLogs { attempt } => self.folded_logs(&slot, &moment, *attempt, now),
+            RunPart::Logs(ask) => self.logs((&slot, &moment), ask, reader, now),
+            RunPart::FoldedLogs { attempt } => {
+                self.folded_logs((&slot, &moment), *attempt, reader, now)
+            }
             RunPart::Events { cursor } => self.events(&slot, &moment, cursor.as_deref(), now),
             RunPart::Checkpoints => of_run(id, saves::checkpoints(chronicle, at_risk(&moment))),
             RunPart::Spec => of_run(id, json!({ "version": VERSION, "spec": slot.object() })),
@@ -335,6 +317,15 @@ impl Cluster {
         *kept = Some(read.clone());
         read
     }
+}
+
+/// The same for a job that is not there and for one that whoever asks may not see.
+fn no_run(id: &str) -> Problem {
+    problem(
+        ProblemCode::NotFound,
+        format!("no job with the id `{}` is here", clean::text(id)),
+        "a job that was deleted leaves nothing in the cluster",
+    )
 }
 
 /// Whether what was read at `at` is new enough.

@@ -18,11 +18,12 @@ use trainyard_kube::{
 use trainyard_web::JobsAsk;
 
 use super::{
+    super::shared::list::page,
     buffer::{Buffer, Place},
     health::{notes, nothing, unread},
     history::{History, of_status},
     index::{Brief, row},
-    jobs::page,
+    jobs::listed,
 };
 
 fn at(second: i64) -> Timestamp {
@@ -129,7 +130,7 @@ fn pages_of_jobs_are_filtered_and_joined() {
         briefs.push(Arc::new(Brief::of(&seen, at(300))));
     }
     let names = |ask: &JobsAsk| {
-        let page = page(&briefs, ask).unwrap();
+        let page = page(briefs.clone(), listed, ask).unwrap();
         let names: Vec<String> = page.shown.iter().map(|it| it.row.job.clone()).collect();
         (names.join(" "), page.total, page.cursor)
     };
@@ -156,7 +157,7 @@ fn pages_of_jobs_are_filtered_and_joined() {
     };
     assert_eq!(names(&text).0, "j3");
     for wrong in [ask("nothing", 9, None), ask("job", 9, Some("x".to_owned()))] {
-        assert!(page(&briefs, &wrong).is_err(), "{wrong:?}");
+        assert!(page(briefs.clone(), listed, &wrong).is_err(), "{wrong:?}");
     }
 }
 
@@ -264,7 +265,7 @@ fn what_cannot_be_read_is_said_in_words() {
         answered_at: Some(at(0)),
         unreachable: None,
     };
-    let found = unread(&health, at(10));
+    let found = unread(&health, true, at(10));
     assert_eq!(found.len(), 1, "a kind that is not served is no trouble");
     assert_eq!(found[0].run, "jaxjobs");
     assert!(found[0].why.contains("ask your cluster administrator"));
@@ -275,10 +276,10 @@ fn what_cannot_be_read_is_said_in_words() {
         code: None,
         since: at(5),
     });
-    let found = unread(&health, at(90));
+    let found = unread(&health, true, at(90));
     assert_eq!(found[0].run, "the API server");
     assert!(found[0].why.contains("1m"), "its age: {:?}", found[0].why);
-    assert_eq!(notes(&health, at(90)).len(), 1);
+    assert_eq!(notes(&health, true, at(90)).len(), 1);
     assert!(nothing(&health).is_some());
 }
 

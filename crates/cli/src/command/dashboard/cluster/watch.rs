@@ -1,6 +1,7 @@
 //! Keeps a cluster watched on a thread of its own, and publishes what changes.
 
 use std::{
+    collections::{BTreeMap, BTreeSet},
     io,
     sync::Arc,
     thread::{self, JoinHandle},
@@ -10,12 +11,17 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use trainyard_web::{Hub, Topic};
 
-use super::Cluster;
+use super::{
+    Cluster,
+    reader::{NODES, subject},
+};
 
 /// Facts of a job that are published at once; of more, pages ask for the whole.
 const FACTS_MAX: usize = 256;
 /// Rows that are published at once; where more have changed, pages ask for the list again.
 const ROWS_MAX: usize = 200;
+/// Everything is to be asked for again.
+const STALE: &str = r#"{"stale":true}"#;
 /// The parts of a job that a change of it may change.
 const PARTS: [&str; 5] = ["status", "strip", "checkpoints", "verdicts", "series"];
 
@@ -23,6 +29,8 @@ const PARTS: [&str; 5] = ["status", "strip", "checkpoints", "verdicts", "series"
 #[derive(Debug)]
 pub(crate) struct Watching {
     cluster: Arc<Cluster>,
+    /// The subject of each job that was seen: of one that is gone nothing else says whose it was.
+    subjects: BTreeMap<String, Arc<str>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -35,8 +43,60 @@ impl Watching {
             .spawn(move || watched.look.watch(&watched.live))?;
         Ok(Self {
             cluster,
+            subjects: BTreeMap::new(),
             thread: Some(thread),
         })
+    }
+
+    /// Takes in what has changed since the last call, for somebody who asks again; whether anything has.
+    pub(crate) fn observe(&self, now: Timestamp) -> bool {
+        let changed = self.cluster.live.changed();
+        for run in &changed.jobs {
+            if let Some(slot) = self.cluster.known_slot(run) {
+                // What it is refused with, the next answer says.
+                slot.observe(now).ok();
+            }
+        }
+        changed.health || !changed.jobs.is_empty() || !changed.gone.is_empty()
+    }
+
+    /// Notifies those who may see it of what has changed since the last call. What has changed is in no notice: it is asked for again, by each as he may.
+    pub(crate) fn notify(&mut self, hub: &Hub, now: Timestamp) {
+        let changed = self.cluster.live.changed();
+        let mut touched: BTreeSet<Arc<str>> = BTreeSet::new();
+        for run in &changed.gone {
+            touched.extend(self.subjects.remove(run));
+        }
+        for run in &changed.jobs {
+            let Some(job) = self.cluster.live.job(run) else {
+                continue;
+            };
+            let subject: Arc<str> = subject(job.kind().name(), job.namespace()).into();
+            if let Some(slot) = self.cluster.known_slot(run)
+                && let Ok(facts) = slot.observe(now)
+            {
+                drop(facts);
+                let data = json!({ "run": run, "changed": PARTS, "logs": [] }).to_string();
+                hub.notify(&subject, &Topic::Run(run.clone()), &data);
+            }
+            self.subjects.insert(run.clone(), Arc::clone(&subject));
+            touched.insert(subject);
+        }
+        if hub.readers() == 0 {
+            return;
+        }
+        for subject in &touched {
+            hub.notify(subject, &Topic::Jobs, r#"{"changed":["jobs"]}"#);
+            hub.notify(subject, &Topic::Queue, STALE);
+        }
+        if !touched.is_empty() {
+            hub.notify(NODES, &Topic::Nodes, STALE);
+        }
+        if changed.health {
+            for topic in [Topic::Jobs, Topic::Queue, Topic::Nodes] {
+                hub.notify("", &topic, STALE);
+            }
+        }
     }
 
     /// Publishes what has changed since the last call.

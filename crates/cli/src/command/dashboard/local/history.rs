@@ -100,12 +100,13 @@ impl History {
 }
 
 /// The history that the last status and the first failures of attempts give.
-fn of_status(run: &Stored, until: Timestamp) -> Chronicle {
+pub(crate) fn of_status(run: &Stored, until: Timestamp) -> Chronicle {
     let failures: Vec<FirstFailure> = run.failures.iter().map(first_failure).collect();
     Chronicle::of_stored(&seen(run), &failures, &places(run), until)
 }
 
-fn completed(facts: Chronicle, run: &Stored, until: Timestamp) -> Chronicle {
+/// The history of `facts` with exactly the time of the ledger of `run`.
+pub(crate) fn completed(facts: Chronicle, run: &Stored, until: Timestamp) -> Chronicle {
     let ledger = &run.status.trainyard.ledger;
     if adds_up(&facts, ledger, until) && facts.ended.is_some() == ledger.ended.is_some() {
         return facts;
@@ -126,14 +127,14 @@ fn completed(facts: Chronicle, run: &Stored, until: Timestamp) -> Chronicle {
     completed
 }
 
-fn seen(run: &Stored) -> Seen<'_> {
+pub(crate) fn seen(run: &Stored) -> Seen<'_> {
     Seen {
         status: &run.status,
         pods: &[],
     }
 }
 
-fn places(run: &Stored) -> Places {
+pub(crate) fn places(run: &Stored) -> Places {
     run.record.ranks.places(&run.record.replicas)
 }
 
@@ -156,11 +157,20 @@ fn first_failure(failed: &FailedRank) -> FirstFailure {
     }
 }
 
-/// Until when something is known of a run: nothing is of the time after an engine died.
-pub(super) fn known_until(run: &Stored, now: Timestamp) -> Timestamp {
-    match (&run.report, run.status.trainyard.ledger.open) {
+/// Until when something is known of a run: nothing is of the time after an engine died. One that was killed before it wrote where the time goes is known until
+/// the last thing that it wrote.
+pub(crate) fn known_until(run: &Stored, now: Timestamp) -> Timestamp {
+    let ledger = &run.status.trainyard.ledger;
+    match (&run.report, ledger.open) {
         (Some(report), _) => report.ended_at,
-        (None, Some(span)) if !run.live => span.since,
-        _ => now,
+        _ if run.live => now,
+        (None, Some(span)) => span.since,
+        (None, None) => {
+            let step = run.progress_record().map(|progress| progress.last_step_at);
+            let failure = run.failures.last().map(|failed| failed.at);
+            let known = [ledger.began, ledger.ended, step, failure];
+            let known = known.into_iter().flatten();
+            known.fold(run.record.started_at, Timestamp::max)
+        }
     }
 }

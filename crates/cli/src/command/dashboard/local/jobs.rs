@@ -1,6 +1,6 @@
 //! The list of jobs, one job with its runs, and failures by cause.
 
-use std::{cmp::Ordering, collections::BTreeMap};
+use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -11,38 +11,26 @@ use trainyard_core::{
     view::{
         VERSION,
         failures::{Judged, causes},
-        rows::{Row, RowState},
+        rows::Row,
     },
 };
 use trainyard_web::{Document, JobsAsk, Problem, ProblemCode};
 
 use super::{
+    super::shared::{
+        Unread,
+        list::{Listed, page},
+    },
     Local, document,
     index::{Brief, Entry},
     names, problem, unreadable,
 };
 use crate::command::{explain, status};
 
-/// Most rows of a page.
-const ROWS_MAX: usize = 200;
 /// Runs of a job that are listed with it, the newest ones.
 const RUNS_MAX: usize = 200;
 /// Runs whose failures are counted, the newest ones.
 const FAILED_RUNS_MAX: usize = 10_000;
-
-/// What rows can be sorted by.
-const SORTS: [&str; 10] = [
-    "startedAt",
-    "endedAt",
-    "job",
-    "namespace",
-    "kind",
-    "state",
-    "ranks",
-    "attempt",
-    "step",
-    "trainedRatio",
-];
 
 #[derive(Serialize)]
 struct Jobs {
@@ -52,17 +40,11 @@ struct Jobs {
     total: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     cursor: Option<String>,
-    unreadable: Vec<Unreadable>,
-}
-
-#[derive(Serialize)]
-struct Unreadable {
-    run: String,
-    why: String,
+    unreadable: Vec<Unread>,
 }
 
 /// A run that was read.
-struct Listed {
+struct Read {
     id: String,
     entry: Entry,
     brief: std::sync::Arc<Brief>,
@@ -70,55 +52,38 @@ struct Listed {
 
 impl Local {
     pub(super) fn jobs(&self, ask: &JobsAsk, now: Timestamp) -> Result<Document, Problem> {
-        let order = Order::of(ask.sort.as_deref())?;
-        let state = match ask.state.as_deref() {
-            None => None,
-            Some(name) => Some(state_called(name)?),
-        };
         let store = self.store()?;
         let newest = self.index().newest(&store, now);
         let (entries, unlisted) = newest.map_err(|error| unreadable(&error))?;
-        let mut missing: Vec<Unreadable> = unlisted
+        let mut missing: Vec<Unread> = unlisted
             .into_iter()
-            .map(|(run, why)| Unreadable { run, why })
+            .map(|(run, why)| Unread { run, why })
             .collect();
-        let mut listed = Vec::new();
+        let mut read = Vec::new();
         for entry in entries {
             let id = names::id(&entry.folder);
             match entry.brief.clone() {
-                Ok(brief) => listed.push(Listed { id, entry, brief }),
-                Err(why) => missing.push(Unreadable { run: id, why }),
+                Ok(brief) => read.push(Read { id, entry, brief }),
+                Err(why) => missing.push(Unread { run: id, why }),
             }
         }
-        listed.retain(|it| matches(ask, it));
-        let mut counts: BTreeMap<&'static str, usize> = BTreeMap::new();
-        for it in &listed {
-            *counts.entry(it.brief.state.name()).or_default() += 1;
-        }
-        listed.retain(|it| state.is_none_or(|state| it.brief.state == state));
-        listed.sort_by(|one, other| order.compare(one, other));
-        let total = listed.len();
-        let begin = begin(&listed, ask.cursor.as_deref())?;
-        let limit = (ask.limit as usize).clamp(1, ROWS_MAX);
+        let page = page(read, listed, ask)?;
         let mut rows = Vec::new();
-        for it in listed.iter().skip(begin).take(limit) {
+        for it in &page.shown {
             match self.row_of(&it.entry.folder, it.entry.live, now) {
                 Ok(row) => rows.push(row),
-                Err(problem) => missing.push(Unreadable {
+                Err(problem) => missing.push(Unread {
                     run: it.id.clone(),
                     why: problem.message,
                 }),
             }
         }
-        let next = begin + limit;
-        let last = listed.get(next.saturating_sub(1));
-        let cursor = last.filter(|_| next < total);
         document(&Jobs {
             version: VERSION,
             rows,
-            counts,
-            total,
-            cursor: cursor.map(|last| format!("{next}.{}", last.id)),
+            counts: page.counts,
+            total: page.total,
+            cursor: page.cursor,
             unreadable: missing,
         })
     }
@@ -211,100 +176,23 @@ fn run_entry(entry: &Entry) -> Value {
     run
 }
 
-/// Whether a row is asked for, but for its state.
-fn matches(ask: &JobsAsk, it: &Listed) -> bool {
+/// What of a run the list is filtered and sorted by.
+fn listed(it: &Read) -> Listed<'_> {
     let brief = &it.brief;
-    let is = |wanted: &Option<String>, found: &str| {
-        wanted.as_deref().is_none_or(|wanted| wanted == found)
-    };
-    let text = ask.text.as_deref().map(str::to_lowercase);
-    let has_text = text.is_none_or(|text| {
-        let line = brief.line.as_ref().map_or("", |line| line.text.as_str());
-        let places = [it.entry.folder.job.as_str(), &brief.namespace, line];
-        places
-            .iter()
-            .any(|place| place.to_lowercase().contains(&text))
-    });
-    has_text && is(&ask.namespace, &brief.namespace) && is(&ask.kind, &brief.kind)
-}
-
-fn state_called(name: &str) -> Result<RowState, Problem> {
-    let mut states = RowState::ALL.into_iter();
-    let found = states.find(|state| state.name() == name);
-    found.ok_or_else(|| names::unknown("state", name, &RowState::ALL.map(RowState::name)))
-}
-
-/// Where a page begins: behind the row that ended the one before, wherever that is by now.
-fn begin(listed: &[Listed], cursor: Option<&str>) -> Result<usize, Problem> {
-    let Some(cursor) = cursor else {
-        return Ok(0);
-    };
-    let parts = cursor.split_once('.');
-    let parts = parts.and_then(|(place, id)| Some((place.parse::<usize>().ok()?, id)));
-    let Some((place, id)) = parts else {
-        let message = format!("`{cursor}` is not a cursor of this list");
-        let hint = "ask for the first page, without a cursor";
-        return Err(problem(ProblemCode::BadRequest, message, hint));
-    };
-    let known = listed.iter().position(|it| it.id == id);
-    Ok(known.map_or(place, |known| known + 1).min(listed.len()))
-}
-
-/// How rows are sorted.
-struct Order {
-    by: Option<&'static str>,
-    descending: bool,
-}
-
-impl Order {
-    fn of(sort: Option<&str>) -> Result<Self, Problem> {
-        let Some(sort) = sort else {
-            return Ok(Self {
-                by: None,
-                descending: false,
-            });
-        };
-        let (name, descending) = match sort.strip_prefix('-') {
-            Some(name) => (name, true),
-            None => (sort, false),
-        };
-        let by = SORTS.into_iter().find(|known| *known == name);
-        let by = by.ok_or_else(|| names::unknown("column to sort by", name, &SORTS))?;
-        Ok(Self {
-            by: Some(by),
-            descending,
-        })
-    }
-
-    fn compare(&self, one: &Listed, other: &Listed) -> Ordering {
-        let newest = || {
-            let key = |it: &Listed| (it.entry.live, it.brief.started_at);
-            key(other)
-                .cmp(&key(one))
-                .then_with(|| one.id.cmp(&other.id))
-        };
-        let Some(by) = self.by else {
-            return newest();
-        };
-        let (first, second) = (&*one.brief, &*other.brief);
-        let ratio = |brief: &Brief| brief.trained_ratio.unwrap_or(-1.0);
-        let order = match by {
-            "startedAt" => first.started_at.cmp(&second.started_at),
-            "endedAt" => first.ended_at.cmp(&second.ended_at),
-            "job" => one.entry.folder.job.cmp(&other.entry.folder.job),
-            "namespace" => first.namespace.cmp(&second.namespace),
-            "kind" => first.kind.cmp(&second.kind),
-            "state" => first.state.cmp(&second.state),
-            "ranks" => first.ranks.cmp(&second.ranks),
-            "attempt" => first.attempt.cmp(&second.attempt),
-            "step" => first.step.cmp(&second.step),
-            _ => ratio(first).total_cmp(&ratio(second)),
-        };
-        let order = if self.descending {
-            order.reverse()
-        } else {
-            order
-        };
-        order.then_with(newest)
+    Listed {
+        id: &it.id,
+        job: &it.entry.folder.job,
+        namespace: &brief.namespace,
+        kind: &brief.kind,
+        state: brief.state,
+        line: brief.line.as_ref().map_or("", |line| line.text.as_str()),
+        ranks: brief.ranks,
+        accelerators: None,
+        attempt: brief.attempt,
+        step: brief.step,
+        trained_ratio: brief.trained_ratio,
+        started_at: brief.started_at,
+        ended_at: brief.ended_at,
+        live: it.entry.live,
     }
 }

@@ -6,12 +6,13 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use trainyard_core::{
     spec::{Kind, Slot},
-    view::{VERSION, fold::Severity, read_line},
+    view::{VERSION, read_line},
 };
 use trainyard_host::store::LogFile;
 use trainyard_web::{Document, LogsAsk, Problem, ProblemCode};
 
 use super::{
+    super::shared::ShownLine,
     of_run, problem,
     run::RunSlot,
     unreadable,
@@ -35,7 +36,7 @@ struct Logs<'a> {
     container: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     rank: Option<u32>,
-    lines: Vec<Line>,
+    lines: Vec<ShownLine>,
     first: u64,
     last: u64,
     size: u64,
@@ -44,19 +45,6 @@ struct Logs<'a> {
     pods: Vec<PodLog>,
     #[serde(skip_serializing_if = "Option::is_none")]
     hits: Option<Value>,
-}
-
-#[derive(Serialize)]
-struct Line {
-    offset: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    at: Option<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    rank: Option<u32>,
-    text: String,
-    severity: Severity,
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    cut: bool,
 }
 
 /// A log that can be asked for.
@@ -208,9 +196,14 @@ impl RunSlot {
     }
 }
 
-fn shown(line: &RawLine, only: Option<u32>, times: &[(u64, i64)], scratch: &mut Vec<u8>) -> Line {
+fn shown(
+    line: &RawLine,
+    only: Option<u32>,
+    times: &[(u64, i64)],
+    scratch: &mut Vec<u8>,
+) -> ShownLine {
     let read = read_line(&line.text, scratch);
-    Line {
+    ShownLine {
         offset: line.offset,
         at: read.at.or_else(|| written_at(times, line.offset)),
         rank: read.rank.or(only),

@@ -3,14 +3,13 @@
 //! A run has a name of its own only among the runs of its job: two jobs may begin in the same second. So its id is both: `20261118T141933Z.my-job`.
 
 use jiff::{Timestamp, civil::DateTime, tz::TimeZone};
-use trainyard_core::spec;
 use trainyard_host::store::{RunFolder, Store};
 use trainyard_web::{Problem, ProblemCode};
 
 use super::{problem, unreadable};
 
 /// The id of a run.
-pub(super) fn id(folder: &RunFolder) -> String {
+pub(crate) fn id(folder: &RunFolder) -> String {
     format!("{}.{}", folder.id, folder.job)
 }
 
@@ -52,18 +51,4 @@ pub(super) fn find(store: &Store, id: &str) -> Result<RunFolder, Problem> {
             "`trainyard ps --all` lists all runs",
         )),
     }
-}
-
-/// A problem with one of several names: which was meant.
-pub(super) fn unknown(what: &str, found: &str, known: &[&'static str]) -> Problem {
-    let nearest = spec::nearest(found, known.iter().copied());
-    let meant = nearest.map_or_else(
-        || format!("expected one of: {}", known.join(", ")),
-        |nearest| format!("did you mean `{nearest}`?"),
-    );
-    problem(
-        ProblemCode::BadRequest,
-        format!("unknown {what} `{found}`; {meant}"),
-        format!("use one of: {}", known.join(", ")),
-    )
 }

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use serde::Serialize;
 use trainyard_core::{chronicle::KeptVerdict, view::rows::Ending};
 use trainyard_web::Problem;
 
 use super::{
+    super::shared::{ShownVerdict, Verdicts, shown_verdicts},
     lock,
     run::{Moment, RunSlot},
 };
@@ -21,26 +21,11 @@ const BYTES_MAX: u64 = 2 << 30;
 /// What was concluded from the logs of attempts, by attempt; with their bytes, which show that more was written.
 pub(super) type Diagnoses = BTreeMap<u32, (u64, Option<KeptVerdict>)>;
 
-/// A verdict as a page shows it.
-#[derive(Serialize)]
-pub(super) struct Shown {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    at: Option<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    rank: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    node: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    fingerprint: Option<String>,
-    #[serde(flatten)]
-    verdict: KeptVerdict,
-}
-
 impl RunSlot {
     /// The last verdict on each attempt, the newest attempt first.
-    pub(super) fn verdicts(&self, now: Timestamp) -> Result<Vec<Shown>, Problem> {
+    pub(super) fn verdicts(&self, now: Timestamp) -> Result<Vec<ShownVerdict>, Problem> {
         let moment = self.moment(now)?;
-        let mut by_attempt: BTreeMap<u32, (Option<i64>, KeptVerdict)> = BTreeMap::new();
+        let mut by_attempt = Verdicts::new();
         for (at, verdict) in &moment.chronicle.verdicts {
             let verdict = verdict.clone();
             by_attempt.insert(verdict.summary.attempt, (Some(*at), verdict));
@@ -80,14 +65,7 @@ impl RunSlot {
                 }
             }
         }
-        let shown = by_attempt.into_values().rev().map(|(at, verdict)| Shown {
-            at,
-            rank: verdict.summary.ranks.first().copied(),
-            node: verdict.summary.nodes.first().cloned(),
-            fingerprint: verdict.summary.digest(),
-            verdict,
-        });
-        Ok(shown.collect())
+        Ok(shown_verdicts(by_attempt))
     }
 
     /// What `trainyard doctor` concludes from the logs of an attempt, read once.

@@ -1,4 +1,4 @@
-//! The pages of failures, nodes and the queue.
+//! The page of failures.
 
 use ratatui_core::style::Style;
 
@@ -11,7 +11,7 @@ use crate::{
     text,
 };
 
-pub(super) fn failures(canvas: &mut Canvas<'_>, state: &State, part: Part) {
+pub(super) fn draw(canvas: &mut Canvas<'_>, state: &State, part: Part) {
     let Some(failures) = &state.known.failures.value else {
         return;
     };
@@ -124,16 +124,5 @@ fn nodes(row: &Cause) -> String {
         "–".to_owned()
     } else {
         all.join(", ")
-    }
-}
-
-/// A document without a page of its own, as it is.
-pub(super) fn lines(canvas: &mut Canvas<'_>, state: &State, part: Part) {
-    let Some(lines) = &state.known.lines.value else {
-        return;
-    };
-    for (y, line) in (part.y..part.y + part.height).zip(lines) {
-        let width = part.width.saturating_sub(1);
-        canvas.put(part.x + 1, y, width, line, Style::new());
     }
 }
