@@ -42,6 +42,7 @@ Usage: cargo xtask <COMMAND>
 Commands:
   check                          formatting, lints, layers, words, documentation, generated files
   test [--require all]           every suite; prints which ran, passed, failed or could not run
+  test --only SUITE              one of them
   test --quick                   lints, unit tests and tests of the commands, in minutes
   prepare [--list]               build every cache that the suites and benches need, at low priority
   page                           build the page of the dashboard from `web/`, with Node
@@ -101,6 +102,8 @@ fn main() -> ExitCode {
         ["test"] => test::run(test::Require::Available),
         ["test", "--require", "all"] => test::run(test::Require::All),
         ["test", "--quick"] => test::quick(),
+        ["test", "--only", name] => test::only(name, test::Require::Available),
+        ["test", "--require", "all", "--only", name] => test::only(name, test::Require::All),
         ["prepare"] => prepare::run(prepare::Priority::Lowest),
         ["prepare", "--at-this-priority"] => prepare::run(prepare::Priority::Own),
         ["prepare", "--list"] => prepare::list(),

@@ -3,11 +3,13 @@
 //! Invariant: a suite passes only if it ran and found something to run. One that could not run is
 //! shown in the table and, where all are required, is a failure.
 
+mod beside;
 mod files;
 pub(crate) mod hosts;
 
 use std::{process::Command, time::Instant};
 
+use self::beside::{Beside, Row};
 use crate::{
     Failure, alerts, check, cluster, frameworks, page, report, seed_hunt,
     step::{
@@ -50,6 +52,9 @@ const SUITES: &[Suite] = &[
     ("cluster", cluster::suite),
 ];
 
+/// Suites that only need processor time: they run one after another, at a low priority, beside those that come after them and mostly wait.
+const BESIDE: &[&str] = &["storm", "sim", "mutants"];
+
 /// The suites that need nothing but the Rust toolchain and a C compiler, build each crate with one set of features, and
 /// start few processes.
 const QUICK: &[Suite] = &[
@@ -73,50 +78,80 @@ const WATCH_SEEDS: (&str, &str) = ("20000", "40000");
 
 /// Runs every suite, also after one failed.
 pub(crate) fn run(require: Require) -> Result<(), Failure> {
-    run_suites(SUITES, require)
+    run_suites(SUITES, BESIDE, require)
 }
 
 /// Runs the suites that need no root, Go or Python.
 pub(crate) fn quick() -> Result<(), Failure> {
-    run_suites(QUICK, Require::Available)
+    run_suites(QUICK, &[], Require::Available)
 }
 
-fn run_suites(suites: &[Suite], require: Require) -> Result<(), Failure> {
-    let mut rows = vec![
-        ["suite", "outcome", "time", "ran"]
-            .map(str::to_owned)
-            .to_vec(),
-    ];
-    let (mut passed, mut failed, mut absent) = (0_usize, 0_usize, 0_usize);
+/// Runs one suite.
+pub(crate) fn only(name: &str, require: Require) -> Result<(), Failure> {
+    let Some(suite) = SUITES.iter().find(|suite| suite.0 == name) else {
+        let names: Vec<&str> = SUITES.iter().map(|suite| suite.0).collect();
+        return Err(Failure::CouldNotRun(format!(
+            "unknown suite `{name}`; expected one of `{}`",
+            names.join("`, `")
+        )));
+    };
+    run_suites(&[*suite], &[], require)
+}
+
+fn run_suites(suites: &[Suite], beside: &[&str], require: Require) -> Result<(), Failure> {
+    let mut rows: Vec<Row> = Vec::new();
+    let mut lane = None;
     for (at, (name, work)) in suites.iter().enumerate() {
+        if beside.contains(name) {
+            if lane.is_none() {
+                let own = suites.iter().map(|suite| suite.0);
+                lane = Some(Beside::start(
+                    own.filter(|name| beside.contains(name)).collect(),
+                ));
+            }
+            continue;
+        }
         report::progress(&format!("suite {} of {}: {name}", at + 1, suites.len()));
         let start = Instant::now();
         let (word, detail) = match work() {
-            Ok(ran) => {
-                passed += 1;
-                ("passed", ran)
-            }
-            Err(Failure::Reported) => {
-                failed += 1;
-                ("FAILED", String::new())
-            }
+            Ok(ran) => (PASSED, ran),
+            Err(Failure::Reported) => (FAILED, String::new()),
             Err(Failure::Failed(message)) => {
-                failed += 1;
                 report::error(&message);
-                ("FAILED", first_line(&message))
+                (FAILED, first_line(&message))
             }
             Err(Failure::CouldNotRun(message)) => {
-                absent += 1;
                 report::error(&message);
-                ("COULD NOT RUN", first_line(&message))
+                (COULD_NOT_RUN, first_line(&message))
             }
         };
         let time = report::seconds(start.elapsed());
         rows.push(vec![(*name).to_owned(), word.to_owned(), time, detail]);
     }
-    println!("\n{}", report::table(&rows));
+    if let Some(lane) = lane {
+        rows.extend(lane.rows()?);
+    }
+    print_outcomes(rows, require)
+}
+
+const PASSED: &str = "passed";
+const FAILED: &str = "FAILED";
+const COULD_NOT_RUN: &str = "COULD NOT RUN";
+
+fn print_outcomes(rows: Vec<Row>, require: Require) -> Result<(), Failure> {
+    let count = |outcome| {
+        let rows = rows.iter();
+        rows.filter(|row| row.get(1).is_some_and(|it| it == outcome))
+            .count()
+    };
+    let (passed, absent) = (count(PASSED), count(COULD_NOT_RUN));
+    let all = rows.len();
+    let mut failed = all - passed - absent;
+    let head = ["suite", "outcome", "time", "ran"].map(str::to_owned);
+    let table: Vec<Row> = std::iter::once(head.to_vec()).chain(rows).collect();
+    println!("\n{}", report::table(&table));
     if absent > 0 {
-        println!("{absent} of {} suites could not run", suites.len());
+        println!("{absent} of {all} suites could not run");
     }
     if require == Require::All {
         failed += absent;

@@ -15,6 +15,7 @@ mod kept;
 mod lint;
 mod live;
 mod logs;
+mod objects;
 mod pod;
 mod preflight;
 mod review;

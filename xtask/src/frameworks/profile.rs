@@ -23,8 +23,9 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// The rank that sleeps in each step, and for how long.
 const SLOW: [&str; 2] = ["1", "0"];
 const SLEEP: &str = "0.25";
-/// What a rank without a whole step has in the report.
-const NO_STEPS: &str = "\"steps\": 0,";
+/// Steps that are asked for. Fewer are no evidence: of the first ones any rank may be the last, whichever sleeps.
+const STEPS: &str = "10";
+const LEAST_STEPS: u32 = 8;
 
 /// Ends the run however the trial ends.
 struct Running(Child);
@@ -104,7 +105,7 @@ fn record(binary: &Path, environment: &Path, slow: &str) -> Result<Option<String
                 "profile",
                 "profiled",
                 "--steps",
-                "10",
+                STEPS,
                 "--format",
                 "json",
                 "--state-dir",
@@ -128,13 +129,26 @@ fn record(binary: &Path, environment: &Path, slow: &str) -> Result<Option<String
             let log = fs::read_to_string(&output).unwrap_or_default();
             return Ok(Some(format!("no trace was recorded: {said}\n{log}")));
         }
-        // Asked before its first step, the program records half a second instead of steps.
-        if document.contains(NO_STEPS) && ended.is_none() && Instant::now() < until {
+        // Asked before its first step, a program records half a second instead of steps.
+        if !has_steps(&document) && ended.is_none() && Instant::now() < until {
             thread::sleep(PAUSE);
             continue;
         }
         return Ok(complaint(&document, slow));
     }
+}
+
+/// Whether each of the two ranks has nearly all steps in a report as JSON.
+fn has_steps(document: &str) -> bool {
+    let ranks: Vec<u32> = document
+        .split("\"source\": ")
+        .skip(1)
+        .filter_map(|rank| {
+            let (_, rest) = rank.split_once("\"steps\": ")?;
+            rest.split(',').next()?.parse().ok()
+        })
+        .collect();
+    ranks.len() == 2 && ranks.iter().all(|steps| *steps >= LEAST_STEPS)
 }
 
 /// What is wrong with a report as JSON.
@@ -154,6 +168,20 @@ fn complaint(document: &str, wanted: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn recordings_with_few_steps_are_no_evidence() {
+        let report = |one: &str, two: &str| {
+            format!(
+                r#"{{"ranks": [{{"rank": 0, "source": "a", "steps": {one}, "b": 1}}, {{"rank": 1, "source": "b", "steps": {two}, "b": 1}}],
+                "across": {{"slowRank": {{"rank": 1, "steps": 2}}}}}}"#
+            )
+        };
+        assert!(has_steps(&report("10", "8")));
+        assert!(!has_steps(&report("10", "1")));
+        assert!(!has_steps(&report("0", "10")));
+        assert!(!has_steps("{}"));
+    }
 
     #[test]
     fn reports_are_compared() {

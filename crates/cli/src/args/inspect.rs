@@ -78,10 +78,12 @@ pub(crate) struct Exec {
     pub(crate) state: State,
 }
 
-/// Collect job, status, logs and stacks of a run into one archive
+/// Collect job, status, logs and stacks into one archive
 ///
-/// Writes a `.tar.gz` with the job as run, status, report, the doctor's verdict, the last 2,000 lines of each log,
-/// the stacks of a job that runs, and facts about this machine. Works while the job runs and afterwards.
+/// Writes a `.tar.gz` with the job, status, the doctor's verdict, the last 2,000 lines of each log and the stacks of a job that
+/// runs. Works while the job runs and afterwards. Of a run on this machine it has the report and facts about the machine too;
+/// of a job on a cluster its pods, events, what `explain` prints, and the logs that the operator kept of failed pods. On a cluster
+/// everything is read with your own rights, and `README.txt` names what you may not read.
 ///
 /// Values of environment variables are left out, except those of a list of harmless names such as `NCCL_*`. Secrets
 /// that are known from the job or from this environment are replaced in logs; read `README.txt` in the archive,
@@ -91,11 +93,12 @@ pub(crate) struct Exec {
 Examples:
   trainyard debug mnist
   trainyard debug mnist --output /tmp/mnist.tar.gz
-  trainyard debug mnist --run 20250101T000000Z")]
+  trainyard debug mnist --run 20250101T000000Z
+  trainyard debug mnist --cluster -n team-a")]
 pub(crate) struct Debug {
     #[command(flatten)]
     pub(crate) which: Which,
-    /// File to write; an existing file is replaced [default: `JOB-RUN-debug.tar.gz` in this folder]
+    /// File to write; an existing file is replaced [default: `JOB-RUN-debug.tar.gz` in this folder, of a cluster `NAMESPACE-JOB-debug.tar.gz`]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     #[command(flatten)]

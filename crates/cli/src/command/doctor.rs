@@ -27,11 +27,13 @@ use std::{
 use anyhow::Context as _;
 use serde::Serialize;
 use trainyard_core::diagnose::{Doctor as Reader, Report, Rules};
+use trainyard_kube::look::{JobSeen, PodSeen};
 
 use self::{expand::Bounds, input::Input};
 use crate::{
     args::{Doctor, Format, Place, State},
     clean,
+    cluster::Site,
     failure::{Exit, Failure},
     output,
     paint::Paint,
@@ -60,7 +62,10 @@ pub(super) fn run(args: &Doctor, printer: &mut Printer) -> Result<Exit, Failure>
     }
     let mut in_part = false;
     let (doctor, failures, sources) = match &args.job {
-        Some(job) if of_cluster => cluster::read(args, job, &rules, printer)?,
+        Some(job) if of_cluster => {
+            let read = cluster::read(args, job, &rules, printer)?;
+            (read.doctor, read.failures, read.count)
+        }
         _ => {
             let read = read_machine(args, &rules)?;
             for failure in &read.cut {
@@ -181,6 +186,27 @@ pub(super) fn report_of_job(job: &str, state_dir: &Path) -> Result<JobReport, Fa
     let mut report = read.doctor.finish();
     let warnings = progress::warnings(&args)?;
     progress::amend(&mut report, &warnings);
+    Ok(JobReport {
+        report: text::render(&report, None, Paint::Plain),
+        incomplete,
+    })
+}
+
+/// The report over the last attempt of a job of a cluster, which the user called `word`.
+pub(super) fn report_of_cluster_job(
+    site: &Site<'_>,
+    job: &JobSeen,
+    pods: &[PodSeen],
+    word: &str,
+    printer: &mut Printer,
+) -> Result<JobReport, Failure> {
+    let rules = Arc::new(rules(&[])?);
+    let read = cluster::read_job(site, job, pods, (word, None), &rules, printer)?;
+    let incomplete: Vec<String> = read.failures.iter().map(Failure::line).collect();
+    if !incomplete.is_empty() && incomplete.len() == read.count {
+        return Err(Failure::new(incomplete.join("; ")));
+    }
+    let report = read.doctor.finish();
     Ok(JobReport {
         report: text::render(&report, None, Paint::Plain),
         incomplete,

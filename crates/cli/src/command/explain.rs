@@ -56,14 +56,24 @@ pub(super) fn run(args: &Explain, printer: &mut Printer) -> Result<Exit, Failure
             let text = text(&facts, &answer, printer);
             printer.data(text.as_bytes())?;
         }
-        Format::Json => printer.json(&Document {
-            version: 1,
-            job: &facts.job.name,
-            namespace: &facts.job.namespace,
-            answer: &answer,
-        })?,
+        Format::Json => printer.json(&document_of(&facts, &answer))?,
     }
     Ok(exit(answer.standing))
+}
+
+/// The JSON form of the answer.
+pub(super) fn document_of<'a>(facts: &'a Facts, answer: &'a Answer) -> impl Serialize + 'a {
+    Document {
+        version: 1,
+        job: &facts.job.name,
+        namespace: &facts.job.namespace,
+        answer,
+    }
+}
+
+/// The answer as text, without colours and as wide as it is.
+pub(super) fn plain_text(facts: &Facts, answer: &Answer) -> String {
+    render(&facts.job.name, answer, None, Paint::Plain)
 }
 
 fn facts<'a>(args: &'a Explain, site: &mut Option<Site<'a>>) -> Result<Facts, Failure> {
@@ -127,13 +137,8 @@ fn render(job: &str, answer: &Answer, width: Option<usize>, paint: Paint) -> Str
 /// The JSON form of the answer for a run on this machine.
 pub(super) fn document(run: &Stored, now: Timestamp) -> serde_json::Value {
     let facts = here(run, now);
-    let document = Document {
-        version: 1,
-        job: &facts.job.name,
-        namespace: &facts.job.namespace,
-        answer: &explain(&facts),
-    };
-    serde_json::to_value(document).unwrap_or_default()
+    let document = serde_json::to_value(document_of(&facts, &explain(&facts)));
+    document.unwrap_or_default()
 }
 
 /// What is known of a run on this machine.

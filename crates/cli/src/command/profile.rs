@@ -11,7 +11,7 @@ use std::path::Path;
 use serde::Serialize;
 use trainyard_profile::analyse::{self, Report, Summary};
 
-use self::files::TraceFile;
+use self::files::{TraceFile, Traces};
 use crate::{
     args::{Format, Profile},
     failure::{Exit, Failure},
@@ -52,8 +52,8 @@ pub(super) fn run(args: &Profile, printer: &mut Printer) -> Result<Exit, Failure
         [job] if !looks_like_path(job) || is_live(job, args) => live::run(args, job, printer),
         paths => {
             refuse_recording(args)?;
-            let found = files::find(paths)?;
-            analyse(args, None, found, Vec::new(), printer)
+            let read = files::read(files::find(paths)?, printer)?;
+            analyse(args, None, read, Vec::new(), printer)
         }
     }
 }
@@ -90,15 +90,14 @@ fn refuse_recording(args: &Profile) -> Result<(), Failure> {
     }
 }
 
-/// Reads `found` and prints what follows.
+/// Prints what follows from the traces that were read.
 fn analyse(
     args: &Profile,
     job: Option<&str>,
-    found: Vec<TraceFile>,
+    read: Traces,
     mut missing: Vec<Missing>,
     printer: &mut Printer,
 ) -> Result<Exit, Failure> {
-    let read = files::read(found, printer)?;
     missing.extend(read.missing);
     for warning in &read.warnings {
         printer.summary(&format!("warning: {warning}"));
@@ -126,13 +125,15 @@ fn analyse(
         ));
     }
     summaries.sort_by_key(|summary| summary.values.rank);
-    if job.is_some() && args.seconds.is_none() {
-        for summary in summaries.iter().filter(|it| it.values.steps == 0) {
-            printer.summary(&format!(
-                "warning: rank {}: the trace has no whole step: a program that has not counted a step yet records half a second; \
-                 record again once it trains",
-                summary.values.rank
-            ));
+    if let Some(asked) = live::steps(args).filter(|_| job.is_some()) {
+        for values in summaries.iter().map(|it| &it.values) {
+            if values.steps < asked {
+                printer.summary(&format!(
+                    "warning: rank {}: the trace has {} of {asked} steps: a program that has not counted a step yet records half a second; \
+                     record again once it trains",
+                    values.rank, values.steps
+                ));
+            }
         }
     }
     let report = analyse::report(summaries);

@@ -2,7 +2,7 @@
 //!
 //! The engine of a run on this machine reads, or the supervisors in the pods of a cluster; this groups and prints.
 
-mod cluster;
+pub(super) mod cluster;
 mod group;
 mod text;
 

@@ -1,6 +1,6 @@
 //! `trainyard dashboard --in-cluster` with an API server of this test: who sees what, on every path.
 
-mod api;
+pub(crate) mod api;
 
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
@@ -53,12 +53,6 @@ impl Answer {
 
 impl Served {
     fn start(api: &Api, words: &[&str]) -> Self {
-        let server = format!(
-            "apiVersion: v1\nkind: Config\nclusters: [{{name: c, cluster: {{server: 'http://{}'}}}}]\n\
-             contexts: [{{name: c, context: {{cluster: c, user: u}}}}]\n\
-             users: [{{name: u, user: {{token: the-dashboards-own}}}}]\ncurrent-context: c\n",
-            api.address()
-        );
         let fixed = [
             "dashboard",
             "--in-cluster",
@@ -67,7 +61,7 @@ impl Served {
             "--kubeconfig",
             "kubeconfig",
         ];
-        let call = Call::new(&[&fixed, words].concat()).file("kubeconfig", server);
+        let call = Call::new(&[&fixed, words].concat()).file("kubeconfig", api.kubeconfig());
         let mut command = call.command();
         let mut child = command
             .stdout(Stdio::piped())

@@ -234,7 +234,7 @@ fn the_snippet_of_the_guide_works() {
 }
 
 /// Unpacks an archive; the files below its folder, in order, with their content.
-fn unpacked(call: &Call, name: &str, folder: &str) -> Vec<(String, String)> {
+pub(crate) fn unpacked(call: &Call, name: &str, folder: &str) -> Vec<(String, String)> {
     let tar = Command::new("tar")
         .args(["-xzf", name])
         .current_dir(call.folder())
@@ -444,7 +444,7 @@ fn runs_that_cannot_be_looked_into() {
             ])
             .run(),
             stored::call(&["debug", "nosuch"]).run(),
-            stored::call(&["debug", "mnist", "--cluster"]).run(),
+            stored::call(&["debug", "mnist", "--kubeconfig", "missing.yaml"]).run(),
             stored::call(&["debug", "mnist", "-o", "no/such/folder/x"]).run(),
         ],
     );

@@ -12,6 +12,7 @@ mod call;
 mod checkpoints;
 mod control;
 mod dashboard;
+mod debug_cluster;
 mod detached;
 mod doctor;
 mod examples;

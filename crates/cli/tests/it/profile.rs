@@ -149,28 +149,49 @@ fn a_cut_archive_is_used_as_far_as_it_goes() {
 }
 
 /// A job of two ranks that speak as the client in `PyTorch` does, which is prepared on request.
-fn recorded_job() -> String {
+fn recorded_job(more: &str) -> String {
     let client = concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/tests/testdata/kineto_client.py"
     );
     job(2, &format!("exec python3 {client}")).replace(
         "              command:",
-        "              env: [{name: TRAINYARD_PROFILE, value: \"on\"}]\n              command:",
+        &format!(
+            "              env: [{{name: TRAINYARD_PROFILE, value: \"on\"}}{more}]\n              command:"
+        ),
     )
+}
+
+/// The quick tests do not need Python.
+fn has_python() -> bool {
+    let version = Command::new("python3").arg("--version").output();
+    version.is_ok_and(|it| it.status.success())
+}
+
+#[test]
+fn first_step_during_recording_records_again() {
+    if !has_python() {
+        return;
+    }
+    let call = run(&[], &recorded_job(", {name: LATE, value: \"1\"}"));
+    interrupted(&call, |_| {
+        let words = ["profile", "j", "--format", "json", "--steps", "7"];
+        let outcome = call.again(&words).run();
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        let document = json_of(&outcome);
+        assert_eq!(document["ranks"][0]["steps"], 7, "{document}");
+        assert_eq!(document["ranks"][1]["steps"], 7, "{document}");
+        assert!(outcome.stderr.contains("recording again"), "{outcome:?}");
+        stop(&call);
+    });
 }
 
 #[test]
 fn a_running_job_is_recorded_from_outside() {
-    // The quick tests do not need Python.
-    if !Command::new("python3")
-        .arg("--version")
-        .output()
-        .is_ok_and(|it| it.status.success())
-    {
+    if !has_python() {
         return;
     }
-    let call = run(&[], &recorded_job());
+    let call = run(&[], &recorded_job(""));
     interrupted(&call, |_| {
         for extent in [["--steps", "7"], ["--seconds", "1"]] {
             let words = [

@@ -25,18 +25,40 @@ use crate::{
 /// Bytes of one log that are read at most; kubelets rotate logs at 10 MiB by default.
 const MOST: u64 = 256 << 20;
 
-/// Reads the logs of one attempt of a job: their facts, what could not be read, and how many there were.
+/// What was read of a job.
+pub(crate) struct Read {
+    pub(crate) doctor: Reader,
+    /// What could not be read.
+    pub(crate) failures: Vec<Failure>,
+    /// How many logs there are.
+    pub(crate) count: usize,
+}
+
+/// Reads the logs of one attempt of the job that is named.
 pub(crate) fn read(
     args: &Doctor,
     name: &str,
     rules: &Arc<Rules>,
     printer: &mut Printer,
-) -> Result<(Reader, Vec<Failure>, usize), Failure> {
+) -> Result<Read, Failure> {
     let site = connect(&args.place)?;
     let job = site.find(name)?;
     let pods = site.look.pods(&job).map_err(refused)?;
+    read_job(&site, &job, &pods, (name, args.attempt), rules, printer)
+}
+
+/// Reads the logs of the `pods` of `job` in an attempt, or in the last one; `word` is what the user called the job.
+pub(crate) fn read_job(
+    site: &Site<'_>,
+    job: &JobSeen,
+    pods: &[PodSeen],
+    (word, attempt): (&str, Option<u32>),
+    rules: &Arc<Rules>,
+    printer: &mut Printer,
+) -> Result<Read, Failure> {
+    let wanted = attempt;
     let attempts = pods.iter().map(|pod| pod.facts.attempt);
-    let attempt = args.attempt.or(attempts.max());
+    let attempt = wanted.or(attempts.max());
     let of_attempt = |pod: &&PodSeen| Some(pod.facts.attempt) == attempt;
     let pods: Vec<&PodSeen> = pods.iter().filter(of_attempt).collect();
     let mut doctor = Reader::new(Arc::clone(rules));
@@ -44,7 +66,7 @@ pub(crate) fn read(
     let mut sources: Vec<SourceId> = Vec::new();
     for known in pods
         .iter()
-        .filter_map(|pod| pod.facts.known_end(rank_in(&job, pod.slot)))
+        .filter_map(|pod| pod.facts.known_end(rank_in(job, pod.slot)))
     {
         doctor.add_known_end(known);
     }
@@ -56,7 +78,7 @@ pub(crate) fn read(
         .iter()
         .filter(|pod| pod.facts.phase != PodPhase::Pending);
     for pod in started {
-        let rank = rank_in(&job, pod.slot);
+        let rank = rank_in(job, pod.slot);
         for container in &pod.containers {
             // What a container wrote before its restart comes before what it writes.
             let restarted = pod.facts.restarts > 0 && *container == pod.facts.container;
@@ -73,7 +95,7 @@ pub(crate) fn read(
         }
     }
     if pods.is_empty() {
-        let kept = site.look.kept(&job, args.attempt).map_err(refused)?;
+        let kept = site.look.kept(job, wanted).map_err(refused)?;
         if let Some(first) = kept.first() {
             printer.summary(&format!(
                 "no pod of attempt {} is left; the verdict is based on the log tails that were kept of {}",
@@ -83,32 +105,40 @@ pub(crate) fn read(
             let last = job.status.trainyard.last_failure.as_ref();
             let last = last.filter(|last| last.attempt == first.attempt);
             if let Some(known) = last.and_then(LastFailure::known_end) {
-                let rank = rank_in(&job, slot_of_pod(&job, &known.pod));
+                let rank = rank_in(job, slot_of_pod(job, &known.pod));
                 doctor.add_known_end(Known { rank, ..known });
             }
             for log in &kept {
                 let source = doctor.source(&format!("{}/{}", log.pod, log.container));
-                doctor.set_rank_and_node(source, rank_in(&job, slot_of_pod(&job, &log.pod)), None);
+                doctor.set_rank_and_node(source, rank_in(job, slot_of_pod(job, &log.pod)), None);
                 doctor.bytes(source, log.text.as_bytes());
             }
-            return Ok((doctor, Vec::new(), kept.len()));
+            return Ok(Read {
+                doctor,
+                failures: Vec::new(),
+                count: kept.len(),
+            });
         }
     }
     if asked.is_empty() {
-        return Err(no_logs(&site, &job, name, attempt, pods.is_empty()));
+        return Err(no_logs(site, job, word, attempt, pods.is_empty()));
     }
     printer.note(&format!(
         "reading {} of {}",
         words::counted(asked.len() as u64, "log"),
         words::counted(pods.len() as u64, "pod")
     ));
-    let failures = site.look.logs(&job, &asked, MOST, &mut |place, bytes| {
+    let failures = site.look.logs(job, &asked, MOST, &mut |place, bytes| {
         if let Some(source) = sources.get(place) {
             doctor.bytes(*source, bytes);
         }
     });
     let failures = failures.into_iter().filter(|error| !is_absent(error));
-    Ok((doctor, failures.map(refused).collect(), asked.len()))
+    Ok(Read {
+        doctor,
+        failures: failures.map(refused).collect(),
+        count: asked.len(),
+    })
 }
 
 /// The rank of the pod in `slot`, where it is only one.

@@ -11,7 +11,7 @@ use trainyard_host::profile::{Detail, Extent, Recorded, Recording, round_up};
 
 use super::{
     Missing,
-    files::{self, TraceFile},
+    files::{self, TraceFile, Traces},
 };
 use crate::{
     args::Profile,
@@ -42,28 +42,59 @@ pub(super) fn run(args: &Profile, job: &str, printer: &mut Printer) -> Result<Ex
         "recording {extent} of {ranks} of job `{job}`, which may take up to {} s",
         args.timeout
     ));
-    let recorded = run
-        .folder
-        .request_profile(&recording)
-        .map_err(stored::refused)?;
-    if recorded.traces.is_empty() {
-        return Err(nothing(job, &recorded));
+    let mut recorded = record(job, &run, &recording)?;
+    let mut read = files::read(traces(&recorded), printer)?;
+    if steps(args).is_some_and(|asked| began_meanwhile(&read, asked)) {
+        printer.summary(&format!(
+            "job `{job}` took its first step while it was recorded; recording again"
+        ));
+        recorded = record(job, &run, &recording)?;
+        read = files::read(traces(&recorded), printer)?;
     }
     if let Some(folder) = &args.out {
         copy(&recorded, folder)?;
         let traces = words::counted(recorded.traces.len() as u64, "trace");
         printer.summary(&format!("wrote {traces} into {}", folder.display()));
     }
-    let found = recorded.traces.into_iter().map(|trace| TraceFile {
-        path: trace.path,
-        rank: Some(trace.rank),
-        named: true,
-    });
     let missing = recorded.missing.into_iter().map(|it| Missing {
         source: format!("rank {}", it.rank),
         reason: it.reason,
     });
-    super::analyse(args, Some(job), found.collect(), missing.collect(), printer)
+    super::analyse(args, Some(job), read, missing.collect(), printer)
+}
+
+/// The steps that are asked for; none where seconds are.
+pub(super) fn steps(args: &Profile) -> Option<u64> {
+    let steps = args.steps.unwrap_or(DEFAULT_STEPS);
+    args.seconds.is_none().then_some(steps.into())
+}
+
+/// Has the engine record, once.
+fn record(job: &str, run: &Stored, recording: &Recording) -> Result<Recorded, Failure> {
+    let recorded = run
+        .folder
+        .request_profile(recording)
+        .map_err(stored::refused)?;
+    if recorded.traces.is_empty() {
+        return Err(nothing(job, &recorded));
+    }
+    Ok(recorded)
+}
+
+/// Whether a program had counted no step when it was asked, so that it recorded half a second, and then took one: it counts steps, and the
+/// next recording has all of them.
+fn began_meanwhile(read: &Traces, asked: u64) -> bool {
+    let mut steps = read.summaries.iter().map(|(_, it)| it.values.steps);
+    steps.any(|steps| 0 < steps && steps < asked)
+}
+
+fn traces(recorded: &Recorded) -> Vec<TraceFile> {
+    let traces = recorded.traces.iter().map(|trace| TraceFile {
+        path: trace.path.clone(),
+        rank: Some(trace.rank),
+        named: true,
+    });
+    traces.collect()
 }
 
 fn recording(args: &Profile, run: &Stored) -> Result<Recording, Failure> {

@@ -17,17 +17,29 @@ struct World {
     /// Path and token of each request.
     calls: Vec<String>,
     fails_reviews: bool,
+    /// Requests with one of these in their path are forbidden.
+    forbidden: Vec<String>,
+}
+
+impl World {
+    /// The object at the path of one.
+    fn called(&self, path: &str) -> Option<String> {
+        let (list, name) = path.rsplit_once('/')?;
+        let mut puts = self.puts.iter().rev();
+        let is = |(of, object): &&(String, Value)| of == list && object["metadata"]["name"] == name;
+        puts.find(is).map(|(_, object)| object.to_string())
+    }
 }
 
 /// The server.
 #[derive(Clone)]
-pub(super) struct Api {
+pub(crate) struct Api {
     address: SocketAddr,
     shared: Arc<(Mutex<World>, Condvar)>,
 }
 
 /// A job that has ended, so that the same question has the same answer at any time.
-pub(super) fn job(namespace: &str, name: &str) -> Value {
+pub(crate) fn job(namespace: &str, name: &str) -> Value {
     json!({
         "apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob",
         "metadata": {"name": name, "namespace": namespace, "uid": format!("uid-{name}"),
@@ -41,7 +53,7 @@ pub(super) fn job(namespace: &str, name: &str) -> Value {
 }
 
 /// Its pod, which runs on `node` and holds accelerators there.
-pub(super) fn pod(namespace: &str, job: &str, node: &str) -> Value {
+pub(crate) fn pod(namespace: &str, job: &str, node: &str) -> Value {
     let name = format!("{job}-worker-0");
     json!({
         "apiVersion": "v1", "kind": "Pod",
@@ -62,7 +74,7 @@ pub(super) fn pod(namespace: &str, job: &str, node: &str) -> Value {
 }
 
 impl Api {
-    pub(super) fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let api = Self {
             address: listener.local_addr().expect("it listens"),
@@ -79,8 +91,19 @@ impl Api {
         api
     }
 
-    pub(super) fn address(&self) -> SocketAddr {
-        self.address
+    /// What reaches it, with a token.
+    pub(crate) fn kubeconfig(&self) -> String {
+        format!(
+            "apiVersion: v1\nkind: Config\nclusters: [{{name: c, cluster: {{server: 'http://{}'}}}}]\n\
+             contexts: [{{name: c, context: {{cluster: c, user: u}}}}]\n\
+             users: [{{name: u, user: {{token: the-dashboards-own}}}}]\ncurrent-context: c\n",
+            self.address
+        )
+    }
+
+    /// Requests with `part` in their path are forbidden from now on.
+    pub(crate) fn forbid(&self, part: &str) {
+        self.with(|world| world.forbidden.push(part.to_owned()));
     }
 
     fn with<T>(&self, change: impl FnOnce(&mut World) -> T) -> T {
@@ -91,7 +114,7 @@ impl Api {
     }
 
     /// Creates or changes an object of the list at `path`.
-    pub(super) fn put(&self, path: &str, object: &Value) {
+    pub(crate) fn put(&self, path: &str, object: &Value) {
         self.with(|world| {
             let mut object = object.clone();
             object["metadata"]["resourceVersion"] = json!((world.puts.len() + 1).to_string());
@@ -99,17 +122,17 @@ impl Api {
         });
     }
 
-    pub(super) fn log(&self, text: &str) {
+    pub(crate) fn log(&self, text: &str) {
         self.with(|world| world.log = format!("2026-11-18T10:00:04Z {text}\n"));
     }
 
     /// No review is made from now on.
-    pub(super) fn fail_reviews(&self) {
+    pub(crate) fn fail_reviews(&self) {
         self.with(|world| world.fails_reviews = true);
     }
 
     /// Requests with `part` in their path, each with what it was authorized with behind it.
-    pub(super) fn calls(&self, part: &str) -> Vec<String> {
+    pub(crate) fn calls(&self, part: &str) -> Vec<String> {
         self.with(|world| {
             let calls = world.calls.iter();
             let is = |call: &&String| {
@@ -178,6 +201,14 @@ impl Api {
                 "message": reason, "reason": reason, "code": code});
             (code, status.to_string())
         };
+        if self.with(|world| {
+            world
+                .forbidden
+                .iter()
+                .any(|part| path.contains(part.as_str()))
+        }) {
+            return refused(403, "Forbidden");
+        }
         if path.ends_with("reviews") && self.with(|world| world.fails_reviews) {
             return refused(500, "InternalError");
         }
@@ -198,7 +229,8 @@ impl Api {
             .iter()
             .any(|it| path.ends_with(it));
         if !is_list {
-            return refused(404, "NotFound");
+            let object = self.with(|world| world.called(path));
+            return object.map_or_else(|| refused(404, "NotFound"), |it| (200, it));
         }
         self.with(|world| {
             let mut items: Vec<&Value> = Vec::new();
