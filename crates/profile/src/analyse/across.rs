@@ -22,7 +22,10 @@ const LAST_SHARE: f64 = 0.8;
 /// What a slow rank costs at least, of a step.
 const LEAST_COST: f64 = 0.03;
 /// Clocks are aligned where 9 of 10 ends differ by no more than this part of a step.
-const MOST_RESIDUAL: f64 = 0.1;
+const MOST_RESIDUAL: f64 = 0.25;
+/// What a slow rank costs is so many times that difference: ranks that leave a collective late by chance, as on a busy machine, may also
+/// seem to come late.
+const COST_OF_RESIDUAL: u64 = 3;
 
 /// What shows across ranks.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -152,7 +155,9 @@ pub(crate) fn of(summaries: &[Summary]) -> Option<Across> {
     if aligned {
         let arrivals = Arrivals::of(summaries, &matched, &offsets);
         across.waits = arrivals.waits(summaries);
-        across.slow_rank = arrivals.slow_rank(summaries, &across.waits, step_ns);
+        let least_ns = residual_ns.saturating_mul(COST_OF_RESIDUAL);
+        let slow = arrivals.slow_rank(summaries, &across.waits, step_ns);
+        across.slow_rank = slow.filter(|slow| slow.lost_ns >= least_ns);
     }
     Some(across)
 }
