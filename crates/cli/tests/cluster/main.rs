@@ -28,9 +28,11 @@ mod spans;
 mod upstream;
 mod webhooks;
 
+use std::{fs, process::Command};
+
 use serde_json::{Value, json};
 
-use self::namespace::{on_cluster, on_real_nodes};
+use self::namespace::{TestNamespace, on_cluster, on_real_nodes};
 
 /// A `PyTorchJob` of three workers that run on simulated nodes until they are asked to end.
 fn job(name: &str) -> Value {
@@ -225,6 +227,32 @@ fn a_job_that_nobody_looks_after_says_so() {
     });
 }
 
+/// The files of the archive that `debug` writes of a job, with their texts.
+pub(crate) fn archive_of(fixture: &TestNamespace, job: &str) -> Vec<(String, String)> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("archive.tar.gz");
+    let outcome = fixture.trainyard(&["debug", job, "--output", &path.display().to_string()]);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let mut tar = Command::new("tar");
+    tar.arg("-xzf").arg(&path).arg("-C").arg(folder.path());
+    assert!(tar.status().unwrap().success());
+    fs::remove_file(&path).unwrap();
+    let mut files = Vec::new();
+    let mut folders = vec![folder.path().to_owned()];
+    while let Some(next) = folders.pop() {
+        for entry in fs::read_dir(next).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                let text = fs::read_to_string(&path).unwrap();
+                files.push((path.display().to_string(), text));
+            }
+        }
+    }
+    files
+}
+
 #[test]
 fn logs_of_real_pods() {
     on_real_nodes("logs", |fixture| {
@@ -261,6 +289,18 @@ fn logs_of_real_pods() {
         assert_eq!(first.stdout, "begin\nthe cause\n", "{first:?}");
         let gone = fixture.trainyard(&["logs", "crash", "--attempt", "9"]);
         assert_eq!(gone.code, Some(2), "{gone:?}");
+        let archive = archive_of(fixture, "crash");
+        for (part, words) in [
+            ("job.json", "\"backoffLimit\": 1"),
+            ("explain.txt", "`crash-worker-2` ended with exit code 7"),
+            ("doctor.txt", "crash-worker-2"),
+            ("crash-worker-2", "the cause"),
+            ("README.txt", "stacks: the job has ended"),
+        ] {
+            let parts = archive.iter().filter(|(name, _)| name.contains(part));
+            let texts: String = parts.map(|(_, text)| text.as_str()).collect();
+            assert!(texts.contains(words), "{words} not in {part}: {texts}");
+        }
 
         let mut secret = on_nodes("secret", "true");
         template(&mut secret)["spec"]["containers"][0]["env"] = json!([{"name": "KEY",

@@ -6,7 +6,10 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::{InPlace, WORKERS, gang, kill_program, messages, pods, record, restarted};
-use crate::namespace::{PROGRAM, TestNamespace, on_real_nodes};
+use crate::{
+    archive_of,
+    namespace::{PROGRAM, TestNamespace, on_real_nodes},
+};
 
 /// Longer than a supervisor waits without an order.
 const LONGER_THAN_ALONE: SignedDuration = SignedDuration::from_secs(40);
@@ -56,6 +59,14 @@ fn held_gang_is_inspected_and_restarts_in_place() {
         let found = stacks(fixture);
         assert_eq!(ranks(&found["ranks"]), [0, 1, 2, 3], "{found:#}");
         assert_eq!(found["ranks"][3]["pod"], "held-worker-3");
+        let archive = archive_of(fixture, "held");
+        let text = archive
+            .iter()
+            .find(|(name, _)| name.ends_with("/stacks.txt"));
+        assert!(
+            text.is_some_and(|(_, text)| text.contains("held-worker-3")),
+            "{archive:?}"
+        );
 
         let killed = kill_program("held-worker-2");
         fixture.wait_or(
