@@ -12,6 +12,7 @@ use super::{
     search::{Candidate, Found, Request, search},
     shape::of,
     time::StepTime,
+    tuning::{Lora, Optimizer, Tuning},
 };
 
 const GIGA: f64 = 1e9;
@@ -39,7 +40,7 @@ pub fn bound(candidate: &Candidate, gpu: &str) -> Bound {
             sentence: format!(
                 "matrix products: {:.0} % of the step, at {:.0} % of the peak of {gpu}",
                 percent(products),
-                100.0 * candidate.hfu * total / products
+                100.0 * candidate.mfu_causal * total / products
             ),
         };
     }
@@ -59,7 +60,10 @@ pub fn bound(candidate: &Candidate, gpu: &str) -> Bound {
             "exchanging gradients and weights of {} data ranks",
             layout.data
         ),
-        "expert" => format!("sending tokens to {} expert ranks", layout.expert),
+        "expert" => format!(
+            "sending tokens to {} expert ranks, which `--software megatron-bridge` does beside work",
+            layout.expert
+        ),
         "pipeline" => "sending activations between stages".to_owned(),
         "context" => "exchanging keys and values with other context ranks".to_owned(),
         "memory-bound" => "memory-bound operations".to_owned(),
@@ -261,15 +265,89 @@ pub fn misfit(request: &Request, found: &Found) -> Misfit {
         .filter(|gpu| is_tpu(gpu.name) == is_tpu(request.cluster.gpu.name))
         .min_by(|one, other| one.memory_gib.total_cmp(&other.memory_gib))
         .filter(|gpu| fits(&|changed| changed.cluster.gpu = (*gpu).clone()));
+    let smaller: Vec<String> = if request.tuning == Tuning::default() {
+        [false, true]
+            .into_iter()
+            .filter_map(|adapters| {
+                let (words, tuning) = SMALLER
+                    .into_iter()
+                    .filter(|(_, tuning)| tuning.lora.is_some() == adapters)
+                    .filter(|(_, tuning)| host_gigabytes(request, tuning) <= host_of(request))
+                    .find(|(_, tuning)| fits(&|changed| changed.tuning = *tuning))?;
+                Some(match host_gigabytes(request, &tuning) {
+                    none if none <= 0.0 => words.to_owned(),
+                    host => format!("{words} ({host:.0} GB of host memory on each node)"),
+                })
+            })
+            .collect()
+    } else {
+        Vec::new()
+    };
     let change = batch
         .or_else(|| more.map(|times| format!("use {} GPUs", nodes(times))))
         .or_else(|| larger.map(|gpu| format!("use `{}` GPUs", gpu.name)));
+    let change = match (change, smaller.is_empty()) {
+        (change, true) => change,
+        (Some(change), false) => Some(format!(
+            "{change}; or keep these and {}",
+            smaller.join(", or ")
+        )),
+        (None, false) => Some(smaller.join(", or ")),
+    };
     Misfit {
         nearest: found.nearest,
         limit_gib: request.cluster.gpu.memory_gib,
         change,
     }
 }
+
+/// GB of host memory for each GPU that nodes are usually built with.
+const HOST_PER_GPU: f64 = 192.0;
+
+/// GB of host memory of a node.
+fn host_of(request: &Request) -> f64 {
+    let cluster = &request.cluster;
+    HOST_PER_GPU * of(cluster.gpu.per_node.min(cluster.gpus))
+}
+
+/// GB that the host of a node holds.
+fn host_gigabytes(request: &Request, tuning: &Tuning) -> f64 {
+    let cluster = &request.cluster;
+    let nodes = cluster.gpus.div_ceil(cluster.gpu.per_node.max(1));
+    tuning.host_bytes(&request.shape, request.software.optimizer_bytes) / of(nodes) / GIGA
+}
+
+const fn tuned(optimizer: Optimizer, lora: Option<Lora>, offload: bool) -> Tuning {
+    Tuning {
+        lora,
+        optimizer,
+        offload,
+    }
+}
+
+const fn lora(four_bits: bool) -> Option<Lora> {
+    Some(Lora {
+        rank: 16,
+        four_bits,
+    })
+}
+
+/// Ways to train with less memory, the one that changes least first.
+const SMALLER: [(&str, Tuning); 4] = [
+    (
+        "pass `--optimizer adam8bit`",
+        tuned(Optimizer::Adam8bit, None, false),
+    ),
+    ("pass `--offload`", tuned(Optimizer::AdamW, None, true)),
+    (
+        "train adapters with `--lora rank=16`",
+        tuned(Optimizer::AdamW, lora(false), false),
+    ),
+    (
+        "train adapters with `--qlora rank=16`",
+        tuned(Optimizer::AdamW, lora(true), false),
+    ),
+];
 
 /// TPUs need another framework than what is planned for GPUs.
 fn is_tpu(name: &str) -> bool {
