@@ -228,7 +228,7 @@ fn best(args: &Plan, request: &Request, candidate: &Candidate) -> Result<Best, F
         host_bytes: request
             .tuning
             .host_bytes(&request.shape, request.software.optimizer_bytes),
-        bound: answer::bound(candidate, request.cluster.gpu.name),
+        bound: answer::bound(candidate, request),
         convention: trainyard_core::plan::flops::Convention::Model.name(),
         parallelism: groups::annotation(&candidate.layout),
         recovery: outlay,

@@ -69,6 +69,7 @@ fn invalid_input_refused_in_one_sentence() {
         "plan --model llama3-8b --batch 0",
         "plan --model llama3-8b --network carrier-pigeon",
         "plan --model llama3-8b --precision fp3",
+        "plan --model llama3-8b --gpu A100 --precision fp8",
         "plan --model llama3-8b --tokens many",
         "plan --model llama3-8b --storage 0",
         "plan --model llama3-8b --gpus 48 --cp 3",

@@ -11,6 +11,7 @@ use super::{
     memory::Memory,
     search::{Candidate, Found, Request, search},
     shape::of,
+    software::Overlap,
     time::StepTime,
     tuning::{Lora, Optimizer, Tuning},
 };
@@ -29,7 +30,8 @@ pub struct Bound {
 
 /// Names the part of the step that is not the model's own products and costs most; where they are more
 /// than seven tenths of the step, the products themselves are the bottleneck.
-pub fn bound(candidate: &Candidate, gpu: &str) -> Bound {
+pub fn bound(candidate: &Candidate, request: &Request) -> Bound {
+    let gpu = request.cluster.gpu.name;
     let time = &candidate.time;
     let total = time.total();
     let products = time.matrices + time.attention + time.vocabulary;
@@ -60,10 +62,11 @@ pub fn bound(candidate: &Candidate, gpu: &str) -> Bound {
             "exchanging gradients and weights of {} data ranks",
             layout.data
         ),
-        "expert" => format!(
+        "expert" if request.software.expert == Overlap::Waited => format!(
             "sending tokens to {} expert ranks, which `--software megatron-bridge` does beside work",
             layout.expert
         ),
+        "expert" => format!("sending tokens to {} expert ranks", layout.expert),
         "pipeline" => "sending activations between stages".to_owned(),
         "context" => "exchanging keys and values with other context ranks".to_owned(),
         "memory-bound" => "memory-bound operations".to_owned(),

@@ -105,6 +105,21 @@ pub struct Network {
 }
 
 impl Gpu {
+    /// Whether its matrix units know the format. A table without a higher peak says that they do not, except Gaudi 3, whose
+    /// 8 bits are as fast as its 16.
+    pub fn has(&self, precision: Precision) -> bool {
+        match precision {
+            Precision::Bf16 => true,
+            Precision::Fp8 => self.peak_fp8 > self.peak_bf16 || self.name == "Gaudi3",
+            Precision::Fp4 => self.peak_fp4 > self.peak_fp8,
+        }
+    }
+
+    /// Whether 16 bits are those of fp16 alone, as before Ampere.
+    pub fn only_fp16(&self) -> bool {
+        self.name == "T4" || self.name.starts_with("V100")
+    }
+
     /// Peak of matrix work in `precision`.
     pub fn peak(&self, precision: Precision) -> f64 {
         match precision {
@@ -415,6 +430,26 @@ mod tests {
             "nvidia",
         ] {
             assert!(gpu(name).is_err(), "{name}");
+        }
+    }
+
+    #[test]
+    fn formats_are_those_of_the_gpus() {
+        for (name, fp8, fp4) in [
+            ("V100", false, false),
+            ("A100", false, false),
+            ("L40S", true, false),
+            ("H100", true, false),
+            ("H200", true, false),
+            ("B200", true, true),
+            ("GB300", true, true),
+            ("MI300X", true, false),
+            ("Gaudi 3", true, false),
+        ] {
+            let found = gpu(name).unwrap();
+            assert_eq!(found.has(Precision::Fp8), fp8, "{name}");
+            assert_eq!(found.has(Precision::Fp4), fp4, "{name}");
+            assert_eq!(found.only_fp16(), name == "V100", "{name}");
         }
     }
 

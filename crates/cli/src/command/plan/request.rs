@@ -75,6 +75,20 @@ pub(super) fn of(args: &Plan) -> Result<(String, Request), Failure> {
         Failure::new(format!("unknown precision `{}`", args.goal.precision))
             .hint("expected one of `bf16`, `fp8`, `nvfp4`")
     })?;
+    if !cluster.gpu.has(precision) {
+        let known: Vec<&str> = [
+            ("bf16", Precision::Bf16),
+            ("fp8", Precision::Fp8),
+            ("nvfp4", Precision::Fp4),
+        ]
+        .into_iter()
+        .filter(|(_, format)| cluster.gpu.has(*format))
+        .map(|(name, _)| name)
+        .collect();
+        let message = format!("`{}` has no `{}`", cluster.gpu.name, args.goal.precision);
+        let hint = format!("use `--precision {}`", known.join("` or `--precision "));
+        return Err(Failure::new(message).hint(hint));
+    }
     let software = software::named(&args.goal.software).map_err(unknown(Known::Software))?;
     let request = Request {
         shape,
@@ -277,6 +291,12 @@ pub(super) fn assumptions(args: &Plan, request: &Request) -> Vec<String> {
     if args.on.network.is_none() && request.cluster.gpus > request.cluster.gpu.domain {
         let giga = request.cluster.network / 1e9;
         assumed.push(format!("`--network {giga}`"));
+    }
+    if request.cluster.gpu.only_fp16() {
+        assumed.push(format!(
+            "fp16 with loss scaling (`{}` has no bf16)",
+            request.cluster.gpu.name
+        ));
     }
     if args.recovery.storage.is_none() {
         assumed.push(format!("`--storage {}`", storage(args, request)));

@@ -160,7 +160,7 @@ fn hfu_counts_what_kernels_compute() {
     long.fixed.context = Some(16);
     let best = search(&long).ranked[0];
     // No product runs faster than the share that is fitted to the GPU.
-    let bound = bound(&best, "H100-80GB");
+    let bound = bound(&best, &long);
     assert!(best.hfu < 0.62, "{bound:?} {best:?}");
 }
 
@@ -180,6 +180,6 @@ fn bottleneck_is_named_with_its_share() {
     let request = request("llama3-405b", "H100", 16_384, 2_048);
     let found = search(&request);
     let best = &found.ranked[0];
-    let bound = bound(best, request.cluster.gpu.name);
+    let bound = bound(best, &request);
     assert!(bound.sentence.contains("% of the step"), "{bound:?}");
 }
