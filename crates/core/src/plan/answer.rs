@@ -328,11 +328,11 @@ const fn tuned(optimizer: Optimizer, lora: Option<Lora>, offload: bool) -> Tunin
     }
 }
 
-const fn lora(four_bits: bool) -> Option<Lora> {
-    Some(Lora {
+const fn lora(four_bits: bool) -> Lora {
+    Lora {
         rank: 16,
         four_bits,
-    })
+    }
 }
 
 /// Ways to train with less memory, the one that changes least first.
@@ -344,11 +344,11 @@ const SMALLER: [(&str, Tuning); 4] = [
     ("pass `--offload`", tuned(Optimizer::AdamW, None, true)),
     (
         "train adapters with `--lora rank=16`",
-        tuned(Optimizer::AdamW, lora(false), false),
+        tuned(Optimizer::AdamW, Some(lora(false)), false),
     ),
     (
         "train adapters with `--qlora rank=16`",
-        tuned(Optimizer::AdamW, lora(true), false),
+        tuned(Optimizer::AdamW, Some(lora(true)), false),
     ),
 ];
 
