@@ -18,7 +18,7 @@ mod sensitivity;
 mod summary;
 mod world;
 
-pub use measured::{Figures, JobError};
+pub use measured::{Figures, Given, JobError};
 pub use run::{Run, Span, run};
 pub use sensitivity::{Effect, sensitivity};
 pub use summary::{Estimate, Outlook, simulate};

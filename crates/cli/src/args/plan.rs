@@ -55,9 +55,11 @@ pub(crate) struct Plan {
         requires = "calibrate"
     )]
     pub(crate) python: String,
-    /// Fit a profile to your finished runs in this CSV table (columns as for `--rows`, with `iter_time_s`) and print it
+    /// Fit a profile to finished runs and print it: a CSV table (columns as for `--rows`, with `iter_time_s`), or the records
+    /// of jobs (`report.json`, or the output of `trainyard status JOB --format json`) of what the other options describe;
+    /// may be repeated
     #[arg(long, value_name = "FILE", conflicts_with_all = ["rows", "emit", "svg", "list"])]
-    pub(crate) learn: Option<PathBuf>,
+    pub(crate) learn: Vec<PathBuf>,
     /// Print what `--gpu`, `--model`, `--software` or `--network` accepts, with its figures
     #[arg(long, value_name = "WHAT", conflicts_with_all = ["rows", "emit", "svg"])]
     pub(crate) list: Option<Known>,
@@ -173,7 +175,8 @@ pub(crate) struct Goal {
     /// Tokens per sequence [default: the model's context length]
     #[arg(long, value_name = "TOKENS")]
     pub(crate) sequence: Option<u32>,
-    /// Sequences per step [default: about four million tokens, at least one sequence per GPU]
+    /// Sequences per step [default: about four million tokens, half a million below 1 B parameters and one million
+    /// below 4 B; at least one sequence per GPU]
     #[arg(long, value_name = "COUNT")]
     pub(crate) batch: Option<u32>,
     /// Number format of matrix multiplications: `bf16`, `fp8`, `nvfp4`
@@ -250,7 +253,7 @@ pub(crate) struct Recovery {
         value_parser = parse_rate
     )]
     pub(crate) failure: Vec<(String, f64)>,
-    /// Storage bandwidth of all nodes together, GB/s [default: 2 per node]
+    /// Storage bandwidth of all nodes together, GB/s [default: 2 per node, at most 2,000]
     #[arg(long, value_name = "GB/S")]
     pub(crate) storage: Option<f64>,
     /// How checkpoints are saved

@@ -38,7 +38,7 @@ pub(crate) struct Simulate {
     #[arg(long, value_name = "DAYS", conflicts_with = "days")]
     pub(crate) train_days: Option<f64>,
     /// Take failures, restarts and saves from a finished job of this size: the output of `trainyard status JOB --format json`;
-    /// may be repeated
+    /// may be repeated. Options that you pass win over it
     #[arg(long = "job", value_name = "FILE")]
     pub(crate) jobs: Vec<PathBuf>,
     /// Seed of the random numbers
@@ -106,9 +106,9 @@ pub(crate) struct Restart {
     /// Seconds that the path takes [default: published values for this number of machines]
     #[arg(long = "restart", value_name = "SECONDS")]
     pub(crate) seconds: Option<f64>,
-    /// Seconds from process start to the first step
-    #[arg(long, value_name = "SECONDS", default_value_t = 120.0)]
-    pub(crate) start: f64,
+    /// Seconds from process start to the first step [default: 120]
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) start: Option<f64>,
     /// Seconds until a failure is detected
     #[arg(long, value_name = "SECONDS", default_value_t = 30.0)]
     pub(crate) notice: f64,
@@ -127,9 +127,9 @@ pub(crate) struct Checkpoint {
     /// How checkpoints are saved
     #[arg(long, value_name = "HOW", default_value = "asynchronous")]
     pub(crate) saving: Saving,
-    /// Seconds of training between checkpoints
-    #[arg(long, value_name = "SECONDS", default_value_t = 600.0)]
-    pub(crate) save_every: f64,
+    /// Seconds of training between checkpoints [default: 600]
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) save_every: Option<f64>,
     /// Seconds that training waits for a checkpoint [default: 60 blocking, 1 asynchronous, 0.05 in-memory]
     #[arg(long, value_name = "SECONDS")]
     pub(crate) blocking: Option<f64>,

@@ -101,8 +101,8 @@ pub(super) fn run(args: &Plan, printer: &mut Printer) -> Result<Exit, Failure> {
     if args.calibrate {
         return calibrate::calibrate(&args.python, printer);
     }
-    if let Some(path) = &args.learn {
-        return calibrate::learn(path, printer);
+    if !args.learn.is_empty() {
+        return calibrate::learn(args, printer);
     }
     if let Some(what) = args.list {
         printer.data(list::list(what).as_bytes())?;
@@ -202,10 +202,9 @@ fn best(args: &Plan, request: &Request, candidate: &Candidate) -> Result<Best, F
     let tokens = request::tokens(args, request)?;
     let hourly = args.on.price.unwrap_or(request.cluster.gpu.hourly);
     let hourly = request::not_negative("--price", hourly)?;
-    let nodes = request.cluster.gpus.div_ceil(request.cluster.gpu.per_node);
     let rates = request::rates(&args.recovery)?;
     let trained_parameters = request.tuning.trained(&request.shape);
-    let storage = args.recovery.storage.unwrap_or(2.0 * f64::from(nodes));
+    let storage = request::storage(args, request);
     let outlay = recovery::recovery(&Recovery {
         gpus: request.cluster.gpus,
         per_node: request.cluster.gpu.per_node,
@@ -229,7 +228,7 @@ fn best(args: &Plan, request: &Request, candidate: &Candidate) -> Result<Best, F
         host_bytes: request
             .tuning
             .host_bytes(&request.shape, request.software.optimizer_bytes),
-        bound: answer::bound(candidate, request.cluster.gpu.name),
+        bound: answer::bound(candidate, request),
         convention: trainyard_core::plan::flops::Convention::Model.name(),
         parallelism: groups::annotation(&candidate.layout),
         recovery: outlay,

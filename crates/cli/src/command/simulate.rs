@@ -10,7 +10,7 @@ use anyhow::Context as _;
 use serde::Serialize;
 use trainyard_core::{
     ledger::{Phase, PhaseMillis},
-    outlook::{self, Effect, Figures, Length, Outlook, Path, PathSeconds, World},
+    outlook::{self, Effect, Figures, Given, Length, Outlook, Path, PathSeconds, World},
     plan::recovery::{LLAMA3, Saving as CoreSaving, standbys},
 };
 
@@ -24,6 +24,11 @@ use crate::{
     table::columns,
     words,
 };
+
+/// Seconds from process start to the first step, where neither the arguments nor a job say.
+const START_SECONDS: f64 = 120.0;
+/// Seconds of training between checkpoints, likewise.
+const SAVE_EVERY: f64 = 600.0;
 
 /// The JSON form. Documented in `docs/reference/json.md`; fields are only ever added.
 #[derive(Debug, Serialize)]
@@ -128,7 +133,7 @@ fn world(args: &Simulate, figures: &Figures) -> Result<(World, Vec<String>), Fai
     if let Some(seconds) = restart.seconds {
         world.path_seconds = PathSeconds::same(seconds);
     }
-    world.start_seconds = restart.start;
+    world.start_seconds = restart.start.unwrap_or(START_SECONDS);
     world.notice.seconds = restart.notice;
     world.notice.silent_share = restart.silent_share;
     world.notice.silent_seconds = restart.silent;
@@ -138,7 +143,7 @@ fn world(args: &Simulate, figures: &Figures) -> Result<(World, Vec<String>), Fai
         Saving::InMemory => (CoreSaving::InMemory, 0.05, 1.0),
     };
     world.checkpoints.saving = saving;
-    world.checkpoints.every = args.checkpoint.save_every;
+    world.checkpoints.every = args.checkpoint.save_every.unwrap_or(SAVE_EVERY);
     world.checkpoints.blocking = args.checkpoint.blocking.unwrap_or(blocking);
     world.checkpoints.safe_after = args.checkpoint.safe_after.unwrap_or(safe_after);
     world.spares.standbys = args
@@ -150,7 +155,7 @@ fn world(args: &Simulate, figures: &Figures) -> Result<(World, Vec<String>), Fai
     }
     world.repair.automatic = 3_600.0 * args.spares.repair;
     world.repair.manual = 3_600.0 * args.spares.manual;
-    let mut measured = figures.apply(&mut world);
+    let mut measured = figures.apply(&mut world, &given(args));
     if args.failures.rate.is_none()
         && let Some(rate) = figures.failure_rate(args.gpus)
     {
@@ -160,6 +165,19 @@ fn world(args: &Simulate, figures: &Figures) -> Result<(World, Vec<String>), Fai
         .check()
         .map_err(|error| Failure::new(format!("invalid simulation: {error}")))?;
     Ok((world, measured))
+}
+
+/// What the arguments say of what a job could measure.
+fn given(args: &Simulate) -> Vec<Given> {
+    [
+        (Given::Restart, args.restart.seconds),
+        (Given::Start, args.restart.start),
+        (Given::Blocking, args.checkpoint.blocking),
+        (Given::SaveEvery, args.checkpoint.save_every),
+    ]
+    .into_iter()
+    .filter_map(|(which, figure)| figure.map(|_| which))
+    .collect()
 }
 
 /// Longest status that is read.

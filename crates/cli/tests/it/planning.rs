@@ -65,10 +65,11 @@ fn invalid_input_refused_in_one_sentence() {
         "plan --learn empty.csv",
         "plan --model llama3-8b --gpus 0",
         "plan --model llama3-8b --gpus 64 --tp 3",
-        "plan --model llama3-8b --gpus 30 --pp 5",
+        "plan --model llama3-8b --gpus 30 --pp 6",
         "plan --model llama3-8b --batch 0",
         "plan --model llama3-8b --network carrier-pigeon",
         "plan --model llama3-8b --precision fp3",
+        "plan --model llama3-8b --gpu A100 --precision fp8",
         "plan --model llama3-8b --tokens many",
         "plan --model llama3-8b --storage 0",
         "plan --model llama3-8b --gpus 48 --cp 3",
@@ -133,6 +134,44 @@ fn calibrated_profile_changes_later_plans() {
     let measured = 4.0 * 4096.0 / 0.2587;
     assert!((step(" --profile h200.json") / measured - 1.0).abs() < 0.1);
     assert!((step("") / measured - 1.0).abs() > 0.1);
+}
+
+#[test]
+fn records_of_jobs_are_learned_from() {
+    let asked = "--model llama3-8b --gpu H100 --gpus 64 --sequence 8192 --batch 512";
+    let report =
+        r#"{"job":"a","outcome":"succeeded","progress":{"step":900,"stepSeconds":"7.20e0"}}"#;
+    let learned = Call::new(&words(&format!(
+        "plan {asked} --learn a.json --learn b.json"
+    )))
+    .file("a.json", report)
+    .file("b.json", report)
+    .run();
+    assert_eq!(learned.code, Some(0), "{}", learned.stderr);
+    assert!(
+        learned.stderr.contains("2 finished runs"),
+        "{}",
+        learned.stderr
+    );
+    let planned = Call::new(&words(&format!(
+        "plan {asked} --profile own.json --format json"
+    )))
+    .file("own.json", &learned.stdout)
+    .run();
+    let json: serde_json::Value = serde_json::from_str(&planned.stdout).unwrap();
+    let step = 512.0 * 8192.0 / json["layouts"][0]["tokensPerSecond"].as_f64().unwrap();
+    assert!((step / 7.2 - 1.0).abs() < 0.02, "{step}");
+    let silent = Call::new(&words(&format!("plan {asked} --learn a.json")))
+        .file("a.json", r#"{"progress":null}"#)
+        .run();
+    assert_eq!(silent.code, Some(2));
+    assert!(
+        silent
+            .stderr
+            .starts_with("error: cannot learn from `a.json`: its `progress` has no `stepSeconds`"),
+        "{}",
+        silent.stderr
+    );
 }
 
 #[test]
@@ -205,12 +244,12 @@ fn every_row_is_answered_or_says_why_not() {
         .run();
     assert_eq!(outcome.code, Some(0));
     let lines: Vec<&str> = outcome.stdout.lines().collect();
-    assert_eq!(lines.len(), 241);
+    assert_eq!(lines.len(), 244);
     assert!(lines[0].ends_with(
         ",note,pred_iter_time_s,pred_tflops_per_gpu,pred_mfu_pct,pred_memory_gib,pred_fits,pred_note"
     ));
     assert!(
-        outcome.stderr.contains("221 of 240 rows predicted"),
+        outcome.stderr.contains("224 of 243 rows predicted"),
         "{}",
         outcome.stderr
     );

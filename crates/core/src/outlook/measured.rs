@@ -38,6 +38,19 @@ pub struct Figures {
     training: f64,
 }
 
+/// A figure that the user gave, which no measured one replaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Given {
+    /// How long a restart takes.
+    Restart,
+    /// From the start of processes to the first step.
+    Start,
+    /// How long training waits for a checkpoint.
+    Blocking,
+    /// Training between checkpoints.
+    SaveEvery,
+}
+
 impl Figures {
     /// Adds a job's status.
     pub fn add(&mut self, text: &str) -> Result<(), JobError> {
@@ -83,26 +96,32 @@ impl Figures {
         (self.restarts > 0 && hours > 0.0).then(|| 1_000.0 * f64::from(self.restarts) / hours)
     }
 
-    /// Puts what was measured in place of the world's own figures; says in words what that is.
-    pub fn apply(&self, world: &mut World) -> Vec<String> {
+    /// Puts what was measured in place of the world's own figures, except those that are `given`; says in words what that is.
+    pub fn apply(&self, world: &mut World, given: &[Given]) -> Vec<String> {
         let mut said = Vec::new();
-        if self.restarts > 0 {
+        if self.restarts > 0 && !given.contains(&Given::Restart) {
             let seconds = (self.restarting / f64::from(self.restarts)).max(1.0);
             world.path_seconds = PathSeconds::same(seconds);
             said.push(format!("restart {seconds:.0} s"));
         }
-        if self.starts > 0 {
+        if self.starts > 0 && !given.contains(&Given::Start) {
             world.start_seconds = self.starting / f64::from(self.starts);
             said.push(format!("start {:.0} s", world.start_seconds));
         }
         if self.saves > 0 {
             let saves = f64::from(self.saves);
-            world.checkpoints.blocking = self.saving / saves;
-            world.checkpoints.every = (self.training / saves).max(1.0);
-            said.push(format!(
-                "save {:.1} s every {:.0} s",
-                world.checkpoints.blocking, world.checkpoints.every
-            ));
+            let mut words = Vec::new();
+            if !given.contains(&Given::Blocking) {
+                world.checkpoints.blocking = self.saving / saves;
+                words.push(format!("{:.1} s", world.checkpoints.blocking));
+            }
+            if !given.contains(&Given::SaveEvery) {
+                world.checkpoints.every = (self.training / saves).max(1.0);
+                words.push(format!("every {:.0} s", world.checkpoints.every));
+            }
+            if !words.is_empty() {
+                said.push(format!("save {}", words.join(" ")));
+            }
         }
         said
     }
@@ -126,13 +145,71 @@ mod tests {
         // One failure in two hours of 8 GPUs.
         assert!((figures.failure_rate(8).unwrap() - 62.5).abs() < 1e-9);
         let mut world = World::usual(1, 1.0, 0.1);
-        let said = figures.apply(&mut world);
+        let said = figures.apply(&mut world, &[]);
         assert_eq!(
             said,
             ["restart 90 s", "start 70 s", "save 30.0 s every 3455 s"]
         );
         assert!((world.start_seconds - 70.0).abs() < 1e-9);
         assert!((world.checkpoints.blocking - 30.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn given_figures_are_kept() {
+        let mut figures = Figures::default();
+        figures
+            .add(
+                r#"{"timeline":[[1,"starting",60000],[1,"training",3000000],[1,"saving",20000],[2,"restarting",90000],
+                    [2,"training",1000]]}"#,
+            )
+            .unwrap();
+        let cases: [(&[Given], &[&str]); 5] = [
+            (
+                &[],
+                &["restart 90 s", "start 60 s", "save 20.0 s every 3001 s"],
+            ),
+            (
+                &[Given::Restart],
+                &["start 60 s", "save 20.0 s every 3001 s"],
+            ),
+            (
+                &[Given::Start, Given::Blocking],
+                &["restart 90 s", "save every 3001 s"],
+            ),
+            (
+                &[Given::SaveEvery],
+                &["restart 90 s", "start 60 s", "save 20.0 s"],
+            ),
+            (
+                &[
+                    Given::Restart,
+                    Given::Start,
+                    Given::Blocking,
+                    Given::SaveEvery,
+                ],
+                &[],
+            ),
+        ];
+        for (given, want) in cases {
+            let mut world = World::usual(1, 1.0, 0.1);
+            let before = world.clone();
+            assert_eq!(figures.apply(&mut world, given), want, "{given:?}");
+            let kept = |which, one: f64, other: f64| {
+                given.contains(&which) == one.total_cmp(&other).is_eq()
+            };
+            let (now, then) = (&world.checkpoints, &before.checkpoints);
+            assert!(kept(
+                Given::Start,
+                world.start_seconds,
+                before.start_seconds
+            ));
+            assert!(kept(Given::Blocking, now.blocking, then.blocking));
+            assert!(kept(Given::SaveEvery, now.every, then.every));
+            assert_eq!(
+                given.contains(&Given::Restart),
+                world.path_seconds == before.path_seconds
+            );
+        }
     }
 
     #[test]
@@ -143,7 +220,7 @@ mod tests {
             .unwrap();
         let mut world = World::usual(1, 1.0, 0.1);
         let before = world.clone();
-        assert!(figures.apply(&mut world).is_empty());
+        assert!(figures.apply(&mut world, &[]).is_empty());
         assert_eq!(world, before);
         assert_eq!(figures.failure_rate(8), None);
         let error = figures.add("{}").unwrap_err().to_string();

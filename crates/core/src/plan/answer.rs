@@ -11,7 +11,9 @@ use super::{
     memory::Memory,
     search::{Candidate, Found, Request, search},
     shape::of,
+    software::Overlap,
     time::StepTime,
+    tuning::{Lora, Optimizer, Tuning},
 };
 
 const GIGA: f64 = 1e9;
@@ -28,7 +30,8 @@ pub struct Bound {
 
 /// Names the part of the step that is not the model's own products and costs most; where they are more
 /// than seven tenths of the step, the products themselves are the bottleneck.
-pub fn bound(candidate: &Candidate, gpu: &str) -> Bound {
+pub fn bound(candidate: &Candidate, request: &Request) -> Bound {
+    let gpu = request.cluster.gpu.name;
     let time = &candidate.time;
     let total = time.total();
     let products = time.matrices + time.attention + time.vocabulary;
@@ -39,7 +42,7 @@ pub fn bound(candidate: &Candidate, gpu: &str) -> Bound {
             sentence: format!(
                 "matrix products: {:.0} % of the step, at {:.0} % of the peak of {gpu}",
                 percent(products),
-                100.0 * candidate.hfu * total / products
+                100.0 * candidate.mfu_causal * total / products
             ),
         };
     }
@@ -58,6 +61,10 @@ pub fn bound(candidate: &Candidate, gpu: &str) -> Bound {
         "data" => format!(
             "exchanging gradients and weights of {} data ranks",
             layout.data
+        ),
+        "expert" if request.software.expert == Overlap::Waited => format!(
+            "sending tokens to {} expert ranks, which `--software megatron-bridge` does beside work",
+            layout.expert
         ),
         "expert" => format!("sending tokens to {} expert ranks", layout.expert),
         "pipeline" => "sending activations between stages".to_owned(),
@@ -261,15 +268,89 @@ pub fn misfit(request: &Request, found: &Found) -> Misfit {
         .filter(|gpu| is_tpu(gpu.name) == is_tpu(request.cluster.gpu.name))
         .min_by(|one, other| one.memory_gib.total_cmp(&other.memory_gib))
         .filter(|gpu| fits(&|changed| changed.cluster.gpu = (*gpu).clone()));
+    let smaller: Vec<String> = if request.tuning == Tuning::default() {
+        [false, true]
+            .into_iter()
+            .filter_map(|adapters| {
+                let (words, tuning) = SMALLER
+                    .into_iter()
+                    .filter(|(_, tuning)| tuning.lora.is_some() == adapters)
+                    .filter(|(_, tuning)| host_gigabytes(request, tuning) <= host_of(request))
+                    .find(|(_, tuning)| fits(&|changed| changed.tuning = *tuning))?;
+                Some(match host_gigabytes(request, &tuning) {
+                    none if none <= 0.0 => words.to_owned(),
+                    host => format!("{words} ({host:.0} GB of host memory on each node)"),
+                })
+            })
+            .collect()
+    } else {
+        Vec::new()
+    };
     let change = batch
         .or_else(|| more.map(|times| format!("use {} GPUs", nodes(times))))
         .or_else(|| larger.map(|gpu| format!("use `{}` GPUs", gpu.name)));
+    let change = match (change, smaller.is_empty()) {
+        (change, true) => change,
+        (Some(change), false) => Some(format!(
+            "{change}; or keep these and {}",
+            smaller.join(", or ")
+        )),
+        (None, false) => Some(smaller.join(", or ")),
+    };
     Misfit {
         nearest: found.nearest,
         limit_gib: request.cluster.gpu.memory_gib,
         change,
     }
 }
+
+/// GB of host memory for each GPU that nodes are usually built with.
+const HOST_PER_GPU: f64 = 192.0;
+
+/// GB of host memory of a node.
+fn host_of(request: &Request) -> f64 {
+    let cluster = &request.cluster;
+    HOST_PER_GPU * of(cluster.gpu.per_node.min(cluster.gpus))
+}
+
+/// GB that the host of a node holds.
+fn host_gigabytes(request: &Request, tuning: &Tuning) -> f64 {
+    let cluster = &request.cluster;
+    let nodes = cluster.gpus.div_ceil(cluster.gpu.per_node.max(1));
+    tuning.host_bytes(&request.shape, request.software.optimizer_bytes) / of(nodes) / GIGA
+}
+
+const fn tuned(optimizer: Optimizer, lora: Option<Lora>, offload: bool) -> Tuning {
+    Tuning {
+        lora,
+        optimizer,
+        offload,
+    }
+}
+
+const fn lora(four_bits: bool) -> Lora {
+    Lora {
+        rank: 16,
+        four_bits,
+    }
+}
+
+/// Ways to train with less memory, the one that changes least first.
+const SMALLER: [(&str, Tuning); 4] = [
+    (
+        "pass `--optimizer adam8bit`",
+        tuned(Optimizer::Adam8bit, None, false),
+    ),
+    ("pass `--offload`", tuned(Optimizer::AdamW, None, true)),
+    (
+        "train adapters with `--lora rank=16`",
+        tuned(Optimizer::AdamW, Some(lora(false)), false),
+    ),
+    (
+        "train adapters with `--qlora rank=16`",
+        tuned(Optimizer::AdamW, Some(lora(true)), false),
+    ),
+];
 
 /// TPUs need another framework than what is planned for GPUs.
 fn is_tpu(name: &str) -> bool {

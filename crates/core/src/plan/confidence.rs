@@ -23,6 +23,9 @@ const NEAREST: usize = 12;
 const FAR: f64 = 3.0;
 /// What is added to both sides of an interval for each step of distance.
 const BY_DISTANCE: f64 = 0.03;
+/// What is added to the longer side for each doubling of the GPUs beyond the largest of the nearest runs with such software: stragglers and
+/// networks of many tiers are not in any prediction.
+const BY_DOUBLING: f64 = 0.05;
 /// Least half-width: the same job on the same cluster differs by that much from day to day.
 const LEAST: f64 = 0.03;
 
@@ -93,21 +96,29 @@ pub fn of_run(
 
 /// The range in which nine of ten such runs lie, by those of `runs` that are nearest.
 pub fn interval<'a>(run: &Residual, runs: impl Iterator<Item = &'a Residual>) -> Interval {
-    let mut near: Vec<(f64, f64)> = runs
-        .map(|other| (distance(run, other), other.error))
+    let mut near: Vec<(f64, f64, u32)> = runs
+        .map(|other| {
+            let alike = family(run.software) == family(other.software);
+            let gpus = if alike { other.gpus } else { 0 };
+            (distance(run, other), other.error, gpus)
+        })
         .collect();
     near.sort_by(|one, other| one.0.total_cmp(&other.0).then(one.1.total_cmp(&other.1)));
     near.truncate(NEAREST);
     let count = of(u32::try_from(near.len().max(1)).unwrap_or(1));
-    let distance = near.iter().map(|(distance, _)| distance).sum::<f64>() / count;
-    let mut errors: Vec<f64> = near.iter().map(|(_, error)| *error).collect();
+    let distance = near.iter().map(|(distance, ..)| distance).sum::<f64>() / count;
+    let mut errors: Vec<f64> = near.iter().map(|(_, error, _)| *error).collect();
     errors.sort_by(f64::total_cmp);
     let wide = LEAST + BY_DISTANCE * distance;
+    let largest = near.iter().map(|(.., gpus)| *gpus).max().unwrap_or(0);
+    let largest = if largest == 0 { run.gpus } else { largest };
+    let doublings = (of(run.gpus) / of(largest.max(1))).log2();
+    let scale = BY_DOUBLING * doublings.max(0.0);
     Interval {
         least: 1.0 + errors.first().copied().unwrap_or(0.0).min(0.0) - wide.min(0.5),
-        most: 1.0 + errors.last().copied().unwrap_or(0.0).max(0.0) + wide,
+        most: 1.0 + errors.last().copied().unwrap_or(0.0).max(0.0) + wide + scale,
         distance,
-        far: near.is_empty() || near.iter().take(3).all(|(distance, _)| *distance > FAR),
+        far: near.is_empty() || near.iter().take(3).all(|(distance, ..)| *distance > FAR),
         runs: near.len(),
     }
 }
@@ -188,6 +199,24 @@ mod tests {
             inside * 10 >= RESIDUALS.len() * 9,
             "{inside} of {}",
             RESIDUALS.len()
+        );
+    }
+
+    #[test]
+    fn larger_clusters_are_less_certain() {
+        let most = |gpus| {
+            let run = run(
+                "H100-80GB",
+                software::MEGATRON_CORE.name,
+                "llama3-405b",
+                gpus,
+            );
+            interval(&run, RESIDUALS.iter()).most
+        };
+        let found = [8_192, 16_384, 32_768].map(most);
+        assert!(
+            found.windows(2).all(|pair| pair[1] > pair[0] + 0.02),
+            "{found:?}"
         );
     }
 

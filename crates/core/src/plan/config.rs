@@ -125,6 +125,7 @@ impl Config<'_> {
         shape.experts = self.experts(shape.ffn)?;
         shape.latent = self.latent()?;
         let decoder = self.object.get("is_decoder") == Some(&Value::Bool(true));
+        shape.predictions = self.zero_or("num_nextn_predict_layers").min(8);
         shape.encoder = ENCODERS.contains(&family) && !decoder;
         Ok(shape)
     }
@@ -271,7 +272,7 @@ mod tests {
                     "vocab_size":129280,"n_routed_experts":256,"num_experts_per_tok":8,
                     "moe_intermediate_size":2048,"n_shared_experts":1,"first_k_dense_replace":3,
                     "q_lora_rank":1536,"kv_lora_rank":512,"qk_rope_head_dim":64,"qk_nope_head_dim":128,
-                    "v_head_dim":128,"tie_word_embeddings":false}"#,
+                    "v_head_dim":128,"num_nextn_predict_layers":1,"tie_word_embeddings":false}"#,
             ),
             (
                 "gemma2-9b",

@@ -25,7 +25,12 @@ pub(super) static FITTED: [(&str, Precision, f64); 13] = [
 
 /// GPUs without published runs of a precision, and the one whose share stands in: the same silicon, or
 /// the same maker's next of kin.
-static KIN: [(&str, &str); 8] = [
+static KIN: [(&str, &str); 13] = [
+    ("A100-80GB-PCIe", "A100-80GB"),
+    ("A100-40GB-PCIe", "A100-40GB"),
+    ("H100-80GB-PCIe", "H100-80GB"),
+    ("H100-94GB-NVL", "H100-80GB"),
+    ("GH200", "H100-80GB"),
     ("A800-80GB", "A100-80GB"),
     ("H800-80GB", "H100-80GB"),
     ("H200", "H100-80GB"),

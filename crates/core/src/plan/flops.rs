@@ -49,22 +49,22 @@ impl Convention {
     }
 }
 
-/// Operations that are really done in a step: with what is computed again, and without the masked half
-/// where the kernel leaves it out.
-pub fn done(shape: &Shape, sequence: u32, batch: u32, recompute: Recompute) -> f64 {
-    match recompute {
-        Recompute::None => Convention::Model.operations(shape, sequence, batch),
-        Recompute::Selective => {
-            Convention::Model.operations(shape, sequence, batch)
-                + of(sequence) * of(batch) * scores(shape, sequence) / 3.0
-        }
-        Recompute::Half => {
-            let model = Convention::Model.operations(shape, sequence, batch);
-            let full = Convention::Hardware.operations(shape, sequence, batch);
-            f64::midpoint(model, full)
-        }
-        Recompute::Full => Convention::Hardware.operations(shape, sequence, batch),
-    }
+/// Operations that are really done in a step: with what is computed again, and without the masked half of attention
+/// where the kernel leaves it out, as all fused ones do (`masked`).
+pub fn done(shape: &Shape, sequence: u32, batch: u32, recompute: Recompute, masked: bool) -> f64 {
+    let attended = if masked && !shape.encoder { 0.5 } else { 1.0 };
+    let tokens = of(sequence) * of(batch);
+    let all = per_token(shape, sequence, attended);
+    let layers = all - 6.0 * of(shape.vocabulary) * of(shape.hidden);
+    let again = match recompute {
+        Recompute::None => 0.0,
+        // A fused kernel computes scores again anyway; norms and activations are no products.
+        Recompute::Selective if masked => 0.0,
+        Recompute::Selective => attended * scores(shape, sequence) / 3.0,
+        Recompute::Half => layers / 6.0,
+        Recompute::Full => layers / 3.0,
+    };
+    tokens * (all + again)
 }
 
 /// Forward and backward operations of one token.

@@ -105,6 +105,21 @@ pub struct Network {
 }
 
 impl Gpu {
+    /// Whether its matrix units know the format. A table without a higher peak says that they do not, except Gaudi 3, whose
+    /// 8 bits are as fast as its 16.
+    pub fn has(&self, precision: Precision) -> bool {
+        match precision {
+            Precision::Bf16 => true,
+            Precision::Fp8 => self.peak_fp8 > self.peak_bf16 || self.name == "Gaudi3",
+            Precision::Fp4 => self.peak_fp4 > self.peak_fp8,
+        }
+    }
+
+    /// Whether 16 bits are those of fp16 alone, as before Ampere.
+    pub fn only_fp16(&self) -> bool {
+        self.name == "T4" || self.name.starts_with("V100")
+    }
+
     /// Peak of matrix work in `precision`.
     pub fn peak(&self, precision: Precision) -> f64 {
         match precision {
@@ -166,7 +181,40 @@ pub struct Unknown {
 }
 
 /// Other names of GPUs. A name without its memory is the larger part, which the answer names in full.
-static ALIASES: [(&str, &str); 24] = [
+static ALIASES: [(&str, &str); 57] = [
+    ("4090", "RTX-4090"),
+    ("4080", "RTX-4080"),
+    ("3090", "RTX-3090"),
+    ("5090", "RTX-5090"),
+    ("a5000", "RTX-A5000"),
+    ("rtx-6000-pro", "RTX-PRO-6000"),
+    ("gb200-nvl72", "GB200"),
+    ("gb300-nvl72", "GB300"),
+    ("h100-80g", "H100-80GB"),
+    ("h100-mega-80gb", "H100-80GB"),
+    ("a100-80g", "A100-80GB"),
+    ("a100-40g", "A100-40GB"),
+    ("h100-pcie", "H100-80GB-PCIe"),
+    ("h100-pcie-80gb", "H100-80GB-PCIe"),
+    ("a100-pcie", "A100-80GB-PCIe"),
+    ("a100-pcie-80gb", "A100-80GB-PCIe"),
+    ("a100-pcie-40gb", "A100-40GB-PCIe"),
+    ("h100-nvl", "H100-94GB-NVL"),
+    ("gh200-96gb", "GH200"),
+    ("gh200-480gb", "GH200"),
+    ("v4", "TPU-v4"),
+    ("v5e", "TPU-v5e"),
+    ("v5p", "TPU-v5p"),
+    ("v6e", "TPU-v6e"),
+    ("tpu-v5-lite-podslice", "TPU-v5e"),
+    ("tpu-v5litepod", "TPU-v5e"),
+    ("v5litepod", "TPU-v5e"),
+    ("trillium", "TPU-v6e"),
+    ("tpu-trillium", "TPU-v6e"),
+    ("mi355x-288gb", "MI355X"),
+    ("mi250x-128gb", "MI250X"),
+    ("v100-pcie-16gb", "V100-16GB"),
+    ("v100-pcie-32gb", "V100-32GB"),
     ("v100", "V100-32GB"),
     ("a100", "A100-80GB"),
     ("a800", "A800-80GB"),
@@ -195,10 +243,10 @@ static ALIASES: [(&str, &str); 24] = [
 
 /// Parts of a name that say who made the GPU and how it is mounted, not which it is. A `PCIe` part is another GPU, so
 /// that word is not among them.
-static DECORATIONS: [&str; 24] = [
-    "nvidia", "amd", "intel", "google", "tesla", "geforce", "instinct", "hpu", "gpu", "tensor",
-    "core", "sxm", "sxm2", "sxm3", "sxm4", "sxm5", "sxm6", "oam", "hbm2", "hbm2e", "hbm3", "hbm3e",
-    "cloud", "edition",
+static DECORATIONS: [&str; 26] = [
+    "dgx", "hgx", "nvidia", "amd", "intel", "google", "tesla", "geforce", "instinct", "hpu", "gpu",
+    "tensor", "core", "sxm", "sxm2", "sxm3", "sxm4", "sxm5", "sxm6", "oam", "hbm2", "hbm2e",
+    "hbm3", "hbm3e", "cloud", "edition",
 ];
 
 /// The GPU of that name: `H100-80GB`, `h100`, `NVIDIA A100-SXM4-80GB` and the like. Only whole names count: `A10` is not
@@ -282,10 +330,32 @@ impl Spec {
     }
 }
 
+/// Other names of networks: a port of that speed for each GPU.
+static NETWORK_ALIASES: [(&str, &str); 14] = [
+    ("10g", "10gbe"),
+    ("25g", "25gbe"),
+    ("100g", "100gbe"),
+    ("200g", "roce-200"),
+    ("200gbe", "roce-200"),
+    ("400g", "roce-400"),
+    ("400gbe", "roce-400"),
+    ("ib-hdr", "hdr"),
+    ("infiniband-hdr", "hdr"),
+    ("ib-ndr", "ndr"),
+    ("infiniband-ndr", "ndr"),
+    ("ib-xdr", "xdr"),
+    ("infiniband-xdr", "xdr"),
+    ("800g", "xdr"),
+];
+
 /// The network of that name.
 pub fn network(name: &str) -> Result<Network, Unknown> {
     let wanted = plain(name);
     let known = || networks().iter();
+    let alias = NETWORK_ALIASES
+        .iter()
+        .find(|(alias, _)| [plain(alias), format!("{}bps", plain(alias))].contains(&wanted));
+    let wanted = alias.map_or(wanted, |(_, name)| plain(name));
     known()
         .find(|network| plain(network.name) == wanted)
         .copied()
@@ -338,24 +408,64 @@ mod tests {
             ("Gaudi 3", "Gaudi3"),
             ("H100-96GB-HBM2e", "H100-96GB-HBM2e"),
             ("AMD Instinct MI300X OAM", "MI300X"),
+            ("NVIDIA H100 PCIe", "H100-80GB-PCIe"),
+            ("NVIDIA A100-PCIE-40GB", "A100-40GB-PCIe"),
+            ("NVIDIA A100 80GB PCIe", "A100-80GB-PCIe"),
+            ("NVIDIA H100 NVL", "H100-94GB-NVL"),
+            ("NVIDIA GH200 480GB", "GH200"),
+            ("4090", "RTX-4090"),
+            ("DGX H100", "H100-80GB"),
+            ("nvidia-h100-mega-80gb", "H100-80GB"),
+            ("GB200 NVL72", "GB200"),
+            ("NVIDIA L40", "L40"),
+            ("v5p", "TPU-v5p"),
+            ("tpu-v5-lite-podslice", "TPU-v5e"),
+            ("A100 80G", "A100-80GB"),
         ];
         for (name, want) in cases {
             assert_eq!(gpu(name).unwrap().name, want, "{name}");
         }
         for name in [
-            "A1",
-            "A1000",
-            "H",
-            "H100-PCIe",
-            "H101",
-            "L",
-            "GB2",
-            "V",
-            "MI300",
-            "",
+            "A1", "A1000", "H", "8xH100", "RTX", "P100", "H101", "L", "GB2", "V", "MI300", "",
             "nvidia",
         ] {
             assert!(gpu(name).is_err(), "{name}");
+        }
+    }
+
+    #[test]
+    fn formats_are_those_of_the_gpus() {
+        for (name, fp8, fp4) in [
+            ("V100", false, false),
+            ("A100", false, false),
+            ("L40S", true, false),
+            ("H100", true, false),
+            ("H200", true, false),
+            ("B200", true, true),
+            ("GB300", true, true),
+            ("MI300X", true, false),
+            ("Gaudi 3", true, false),
+        ] {
+            let found = gpu(name).unwrap();
+            assert_eq!(found.has(Precision::Fp8), fp8, "{name}");
+            assert_eq!(found.has(Precision::Fp4), fp4, "{name}");
+            assert_eq!(found.only_fp16(), name == "V100", "{name}");
+        }
+    }
+
+    #[test]
+    fn networks_have_other_names() {
+        for (name, want) in [
+            ("NDR", "ndr"),
+            ("InfiniBand NDR", "ndr"),
+            ("400G", "roce-400"),
+            ("400Gbps", "roce-400"),
+            ("25GbE", "25gbe"),
+        ] {
+            assert_eq!(network(name).unwrap().name, want, "{name}");
+        }
+        for name in ["infiniband", "ethernet", "roce", ""] {
+            assert!(network(name).is_err(), "{name}");
         }
     }
 }

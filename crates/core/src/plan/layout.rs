@@ -142,9 +142,6 @@ impl Layout {
     }
 
     /// Layers of the slowest stage that is not the last one.
-    ///
-    /// Where layers do not divide but would with two more, the embedding and the output layer
-    /// count as one layer each, as Megatron and `DeepSpeed` place them.
     pub fn stage_layers(&self, layers: u32) -> u32 {
         let stages = self.pipeline.max(1);
         layers.div_ceil(stages)
@@ -154,12 +151,11 @@ impl Layout {
     pub fn last_stage_layers(&self, layers: u32) -> u32 {
         let stages = self.pipeline.max(1);
         let all = self.stage_layers(layers);
-        if stages == 1 || layers.is_multiple_of(stages) {
-            all
-        } else if (layers + 2).is_multiple_of(stages) {
-            ((layers + 2) / stages).saturating_sub(1)
-        } else {
-            layers - layers / stages * (stages - 1)
+        match padding(layers, stages) {
+            Some(0) => all,
+            Some(3) => all.saturating_sub(2),
+            Some(_) => all.saturating_sub(1),
+            None => layers - layers / stages * (stages - 1),
         }
         .min(all)
     }
@@ -174,6 +170,11 @@ impl Layout {
         };
         option("tensor-model-parallel-size", &self.tensor);
         option("pipeline-model-parallel-size", &self.pipeline);
+        if let Some(3) = padding(layers, self.pipeline) {
+            let whole = self.stage_layers(layers);
+            option("decoder-first-pipeline-num-layers", &(whole - 1));
+            option("decoder-last-pipeline-num-layers", &(whole - 2));
+        }
         if self.context > 1 {
             option("context-parallel-size", &self.context);
         }
@@ -198,6 +199,13 @@ impl Layout {
                 option("recompute-method", &method);
                 option("recompute-num-layers", &of);
             }
+        }
+        let padding = padding(layers, self.pipeline);
+        if padding == Some(2) {
+            words.push("--account-for-embedding-in-pipeline-split".to_owned());
+        }
+        if let Some(1 | 2) = padding {
+            words.push("--account-for-loss-in-pipeline-split".to_owned());
         }
         if self.sequence_parallel && self.tensor > 1 {
             words.push("--sequence-parallel".to_owned());
@@ -256,21 +264,40 @@ impl Layout {
         if let Some(experts) = shape.experts {
             divides("experts", experts.count, "expert", self.expert)?;
         }
-        if self.pipeline > shape.layers {
-            return Err(LayoutError::Division {
-                what: "layers",
-                found: shape.layers,
-                by_what: "pipeline",
-                by: self.pipeline,
-                nearest: shape.layers,
-            });
+        let fits = |stages: u32| padding(shape.layers, stages).is_some();
+        if fits(self.pipeline) {
+            return Ok(());
         }
-        // Two layers more: the embedding and the output layer may count as one each.
-        if !(shape.layers + 2).is_multiple_of(self.pipeline) {
-            divides("layers", shape.layers, "pipeline", self.pipeline)?;
-        }
-        Ok(())
+        let nearest = (1..=shape.layers)
+            .filter(|stages| fits(*stages))
+            .min_by_key(|stages| stages.abs_diff(self.pipeline));
+        Err(LayoutError::Division {
+            what: "layers",
+            found: shape.layers,
+            by_what: "pipeline",
+            by: self.pipeline,
+            nearest: nearest.unwrap_or(1),
+        })
     }
+}
+
+/// How many layers are missing so that every stage has as many; none where stages would be too uneven.
+///
+/// The last stage lacks the one that is missing, which the output layer stands for; of two the first stage lacks the other,
+/// for the embedding; of three the last stage lacks two, such as `DeepSeek-V3` in 16 stages, whose prediction of a second
+/// token is there.
+pub fn padding(layers: u32, stages: u32) -> Option<u32> {
+    if stages == 0 || stages > layers {
+        return None;
+    }
+    let missing = layers.div_ceil(stages) * stages - layers;
+    let last = match missing {
+        0 => 0,
+        1 | 2 => 1,
+        3 => 2,
+        _ => return None,
+    };
+    (layers.div_ceil(stages) > last).then_some(missing)
 }
 
 fn divides(
@@ -303,6 +330,61 @@ pub fn nearest_divisor(value: u32, by: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn stages_hold_all_layers() {
+        for (layers, stages, want) in [
+            (126, 16, Some(2)),
+            (61, 16, Some(3)),
+            (61, 2, Some(1)),
+            (80, 8, Some(0)),
+            (32, 6, None),
+            (3, 2, Some(1)),
+            (4, 5, None),
+            (2, 2, Some(0)),
+        ] {
+            assert_eq!(padding(layers, stages), want, "{layers} in {stages}");
+            let Some(missing) = want.filter(|_| stages > 1) else {
+                continue;
+            };
+            let layout = Layout {
+                pipeline: stages,
+                ..Layout::single()
+            };
+            let whole = layout.stage_layers(layers);
+            let first = whole - u32::from(missing >= 2);
+            let all = first + (stages - 2) * whole + layout.last_stage_layers(layers);
+            assert_eq!(all, layers, "{layers} in {stages}");
+        }
+    }
+
+    #[test]
+    fn uneven_stages_are_stated_for_megatron() {
+        for (layers, stages, want) in [
+            (
+                126,
+                16,
+                "--account-for-embedding-in-pipeline-split --account-for-loss-in-pipeline-split",
+            ),
+            (
+                61,
+                2,
+                "--pipeline-model-parallel-size 2 --account-for-loss-in-pipeline-split",
+            ),
+            (
+                61,
+                16,
+                "--decoder-first-pipeline-num-layers 3 --decoder-last-pipeline-num-layers 2",
+            ),
+        ] {
+            let layout = Layout {
+                pipeline: stages,
+                ..Layout::single()
+            };
+            let found = layout.megatron_arguments(layers).join(" ");
+            assert!(found.contains(want), "{found}");
+        }
+    }
 
     #[test]
     fn megatron_arguments_state_the_layout() {

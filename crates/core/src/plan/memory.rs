@@ -114,6 +114,11 @@ fn stage(need: &Need<'_>, at: Stage) -> Memory {
         Stage::First => layout.stage_layers(shape.layers),
         Stage::Last => layout.last_stage_layers(shape.layers),
     };
+    let layers = if alone || at == Stage::Last {
+        layers + shape.predictions
+    } else {
+        layers
+    };
     let share = of(layers) / of(shape.layers);
     let tensor = of(layout.tensor);
     let dense = shape.dense_parameters() * share / tensor;
@@ -141,9 +146,14 @@ fn stage(need: &Need<'_>, at: Stage) -> Memory {
     let activations = in_flight(per_layer * of(layers) * of(held), layout);
     let logits = logit_bytes(need, at, alone);
     let working = working_bytes(need, per_layer);
+    let copies = if alone {
+        1.0
+    } else {
+        need.software.stage_copies
+    };
     let mut memory = Memory {
-        weights: of_layers.weights / GIB,
-        gradients: of_layers.gradients / GIB,
+        weights: copies * of_layers.weights / GIB,
+        gradients: copies * of_layers.gradients / GIB,
         optimizer: of_layers.optimizer / GIB,
         embeddings: of_embeddings.total() / GIB,
         activations: activations / GIB,

@@ -2,10 +2,15 @@
 //!
 //! Figures are those of the `config.json` that each model was published with, or of its paper.
 
+mod table;
+
 use super::{
     hardware::{Unknown, closest},
     shape::{Embeddings, Experts, Latent, Mlp, Shape},
 };
+
+use crate::spec::distance;
+use table::{ALIASES, MODELS};
 
 /// A model of the table.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +25,7 @@ pub struct Named {
     experts: Option<Experts>,
     latent: Option<Latent>,
     encoder: bool,
+    predictions: u32,
 }
 
 impl Named {
@@ -39,337 +45,44 @@ impl Named {
             experts: self.experts,
             latent: self.latent,
             encoder: self.encoder,
+            predictions: self.predictions,
         }
     }
 }
-
-const fn gpt(name: &'static str, layers: u32, hidden: u32, heads: u32) -> Named {
-    Named {
-        name,
-        sequence: 2_048,
-        numbers: [
-            layers,
-            hidden,
-            heads,
-            heads,
-            hidden / heads,
-            4 * hidden,
-            51_200,
-        ],
-        mlp: Mlp::Plain,
-        embeddings: Embeddings::Tied,
-        experts: None,
-        latent: None,
-        encoder: false,
-    }
-}
-
-/// Layers, hidden, heads, key-value heads, ffn, vocabulary.
-const fn llama(name: &'static str, sequence: u32, numbers: [u32; 6]) -> Named {
-    let [layers, hidden, heads, kv_heads, ffn, vocabulary] = numbers;
-    Named {
-        name,
-        sequence,
-        numbers: [
-            layers,
-            hidden,
-            heads,
-            kv_heads,
-            hidden / heads,
-            ffn,
-            vocabulary,
-        ],
-        mlp: Mlp::Gated,
-        embeddings: Embeddings::Untied,
-        experts: None,
-        latent: None,
-        encoder: false,
-    }
-}
-
-const fn mixture(base: Named, head_size: u32, experts: Experts, latent: Option<Latent>) -> Named {
-    let mut model = base;
-    model.numbers[4] = head_size;
-    model.experts = Some(experts);
-    model.latent = latent;
-    model
-}
-
-const fn experts(count: u32, per_token: u32, ffn: u32, shared: u32, dense_layers: u32) -> Experts {
-    Experts {
-        count,
-        per_token,
-        ffn,
-        shared_ffn: shared,
-        dense_layers,
-    }
-}
-
-const fn plain(base: Named, embeddings: Embeddings) -> Named {
-    let mut model = base;
-    model.mlp = Mlp::Plain;
-    model.embeddings = embeddings;
-    model
-}
-
-/// A small model whose output layer is its embedding.
-const fn tied(base: Named) -> Named {
-    let mut model = base;
-    model.embeddings = Embeddings::Tied;
-    model
-}
-
-const fn heads_of(base: Named, head_size: u32) -> Named {
-    let mut model = base;
-    model.numbers[4] = head_size;
-    model
-}
-
-/// GPT-2 as published: its own vocabulary and sequence.
-const fn gpt2(name: &'static str, layers: u32, hidden: u32, heads: u32) -> Named {
-    let mut model = gpt(name, layers, hidden, heads);
-    model.sequence = 1_024;
-    model.numbers[6] = 50_257;
-    model
-}
-
-/// BERT and its kin: every token sees every other.
-const fn encoder(
-    name: &'static str,
-    layers: u32,
-    hidden: u32,
-    heads: u32,
-    vocabulary: u32,
-) -> Named {
-    let mut model = gpt(name, layers, hidden, heads);
-    model.sequence = 512;
-    model.numbers[6] = vocabulary;
-    model.encoder = true;
-    model
-}
-
-const MLA: Option<Latent> = Some(Latent {
-    query_rank: 1_536,
-    kv_rank: 512,
-    rope_size: 64,
-    value_size: 128,
-});
-
-static MODELS: [Named; 55] = [
-    encoder("bert-base", 12, 768, 12, 30_522),
-    encoder("bert-large", 24, 1_024, 16, 30_522),
-    encoder("roberta-base", 12, 768, 12, 50_265),
-    encoder("roberta-large", 24, 1_024, 16, 50_265),
-    gpt2("gpt2", 12, 768, 12),
-    gpt2("gpt2-medium", 24, 1_024, 16),
-    gpt2("gpt2-large", 36, 1_280, 20),
-    gpt("gpt2-1.5b", 48, 1_600, 25),
-    gpt("gpt3-1.3b", 24, 2_048, 16),
-    gpt("gpt3-6.7b", 32, 4_096, 32),
-    gpt("gpt-22b", 48, 6_144, 64),
-    gpt("gpt3-175b", 96, 12_288, 96),
-    gpt("gpt-530b", 105, 20_480, 128),
-    gpt("gpt-1t", 128, 25_600, 160),
-    llama("llama2-7b", 4_096, [32, 4_096, 32, 32, 11_008, 32_000]),
-    llama("llama2-13b", 4_096, [40, 5_120, 40, 40, 13_824, 32_000]),
-    llama("llama2-70b", 4_096, [80, 8_192, 64, 8, 28_672, 32_000]),
-    llama("llama3-8b", 8_192, [32, 4_096, 32, 8, 14_336, 128_256]),
-    llama("llama3-70b", 8_192, [80, 8_192, 64, 8, 28_672, 128_256]),
-    llama("llama3-405b", 8_192, [126, 16_384, 128, 8, 53_248, 128_256]),
-    tied(llama(
-        "llama3.2-1b",
-        8_192,
-        [16, 2_048, 32, 8, 8_192, 128_256],
-    )),
-    tied(llama(
-        "llama3.2-3b",
-        8_192,
-        [28, 3_072, 24, 8, 8_192, 128_256],
-    )),
-    llama("tinyllama-1.1b", 2_048, [22, 2_048, 32, 4, 5_632, 32_000]),
-    tied(llama("smollm2-135m", 2_048, [30, 576, 9, 3, 1_536, 49_152])),
-    tied(llama(
-        "smollm2-1.7b",
-        2_048,
-        [24, 2_048, 32, 32, 8_192, 49_152],
-    )),
-    llama("phi3-mini", 4_096, [32, 3_072, 32, 32, 8_192, 32_064]),
-    tied(heads_of(
-        llama("gemma2-2b", 8_192, [26, 2_304, 8, 4, 9_216, 256_000]),
-        256,
-    )),
-    tied(heads_of(
-        llama("gemma2-9b", 8_192, [42, 3_584, 16, 8, 14_336, 256_000]),
-        256,
-    )),
-    tied(heads_of(
-        llama("gemma2-27b", 8_192, [46, 4_608, 32, 16, 36_864, 256_000]),
-        128,
-    )),
-    llama("mistral-7b", 8_192, [32, 4_096, 32, 8, 14_336, 32_000]),
-    tied(llama(
-        "qwen2.5-0.5b",
-        4_096,
-        [24, 896, 14, 2, 4_864, 151_936],
-    )),
-    tied(llama(
-        "qwen2.5-1.5b",
-        4_096,
-        [28, 1_536, 12, 2, 8_960, 151_936],
-    )),
-    tied(llama(
-        "qwen2.5-3b",
-        4_096,
-        [36, 2_048, 16, 2, 11_008, 151_936],
-    )),
-    llama("qwen2.5-14b", 4_096, [48, 5_120, 40, 8, 13_824, 152_064]),
-    tied(heads_of(
-        llama("qwen3-0.6b", 4_096, [28, 1_024, 16, 8, 3_072, 151_936]),
-        128,
-    )),
-    tied(heads_of(
-        llama("qwen3-1.7b", 4_096, [28, 2_048, 16, 8, 6_144, 151_936]),
-        128,
-    )),
-    tied(heads_of(
-        llama("qwen3-4b", 4_096, [36, 2_560, 32, 8, 9_728, 151_936]),
-        128,
-    )),
-    llama("qwen3-8b", 4_096, [36, 4_096, 32, 8, 12_288, 151_936]),
-    llama("qwen3-14b", 4_096, [40, 5_120, 40, 8, 17_408, 151_936]),
-    heads_of(
-        llama("qwen3-32b", 4_096, [64, 5_120, 64, 8, 25_600, 151_936]),
-        128,
-    ),
-    llama("qwen2.5-7b", 4_096, [28, 3_584, 28, 4, 18_944, 152_064]),
-    llama("qwen2.5-32b", 4_096, [64, 5_120, 40, 8, 27_648, 152_064]),
-    llama("qwen2.5-72b", 4_096, [80, 8_192, 64, 8, 29_568, 152_064]),
-    plain(
-        llama("nemotron4-15b", 4_096, [32, 6_144, 48, 8, 24_576, 256_000]),
-        Embeddings::Untied,
-    ),
-    plain(
-        llama(
-            "nemotron4-340b",
-            4_096,
-            [96, 18_432, 96, 8, 73_728, 256_000],
-        ),
-        Embeddings::Untied,
-    ),
-    plain(
-        llama("bloom-176b", 2_048, [70, 14_336, 112, 112, 57_344, 250_680]),
-        Embeddings::Tied,
-    ),
-    plain(
-        llama("opt-175b", 2_048, [96, 12_288, 96, 96, 49_152, 50_272]),
-        Embeddings::Tied,
-    ),
-    mixture(
-        llama("mixtral-8x7b", 4_096, [32, 4_096, 32, 8, 14_336, 32_000]),
-        128,
-        experts(8, 2, 14_336, 0, 0),
-        None,
-    ),
-    mixture(
-        llama("mixtral-8x22b", 4_096, [56, 6_144, 48, 8, 16_384, 32_768]),
-        128,
-        experts(8, 2, 16_384, 0, 0),
-        None,
-    ),
-    mixture(
-        llama("grok1", 8_192, [64, 6_144, 48, 8, 32_768, 131_072]),
-        128,
-        experts(8, 2, 32_768, 0, 0),
-        None,
-    ),
-    mixture(
-        llama(
-            "deepseek-v2-lite",
-            4_096,
-            [27, 2_048, 16, 16, 10_944, 102_400],
-        ),
-        128,
-        experts(64, 6, 1_408, 2_816, 1),
-        Some(Latent {
-            query_rank: 2_048,
-            kv_rank: 512,
-            rope_size: 64,
-            value_size: 128,
-        }),
-    ),
-    mixture(
-        llama("deepseek-v3", 4_096, [61, 7_168, 128, 128, 18_432, 129_280]),
-        128,
-        experts(256, 8, 2_048, 2_048, 3),
-        MLA,
-    ),
-    mixture(
-        llama("qwen3-30b-a3b", 4_096, [48, 2_048, 32, 4, 6_144, 151_936]),
-        128,
-        experts(128, 8, 768, 0, 0),
-        None,
-    ),
-    mixture(
-        llama(
-            "qwen3-235b-a22b",
-            4_096,
-            [94, 4_096, 64, 4, 12_288, 151_936],
-        ),
-        128,
-        experts(128, 8, 1_536, 0, 0),
-        None,
-    ),
-    mixture(
-        llama("gpt-oss-120b", 4_096, [36, 2_880, 64, 8, 2_880, 201_088]),
-        64,
-        experts(128, 4, 2_880, 0, 0),
-        None,
-    ),
-];
 
 /// Every model of the table.
 pub fn models() -> &'static [Named] {
     &MODELS
 }
 
-/// Other names of models.
-static ALIASES: [(&str, &str); 9] = [
-    ("gpt2-350m", "gpt2-medium"),
-    ("gpt2-small", "gpt2"),
-    ("gpt2-124m", "gpt2"),
-    ("gpt2-xl", "gpt2-1.5b"),
-    ("gpt3", "gpt3-175b"),
-    ("bloom", "bloom-176b"),
-    ("phi-3-mini-4k", "phi3-mini"),
-    (
-        "tinyllama-1.1b-intermediate-step-1431k-3t",
-        "tinyllama-1.1b",
-    ),
-    ("deepseek-r1", "deepseek-v3"),
-];
-
 /// Words of Hugging Face names that say how a model was tuned, not which shape it has.
-static DECORATIONS: [&str; 17] = [
-    "meta", "instruct", "base", "chat", "hf", "it", "uncased", "cased", "fb", "v0.1", "v0.2",
-    "v0.3", "v1.0", "0324", "2507", "zero", "preview",
+static DECORATIONS: [&str; 35] = [
+    "meta", "instruct", "base", "chat", "hf", "it", "pt", "uncased", "cased", "fb", "v0.1", "v0.2",
+    "v0.3", "v1", "v1.0", "0324", "0528", "2407", "2411", "2501", "2507", "zero", "preview",
+    "thinking", "coder", "math", "deduped", "fp8", "bf16", "awq", "gptq", "bnb", "4bit", "unsloth",
+    "hybrid",
 ];
 
-/// The model of that name, whatever its dashes and capitals: `llama3-8b`, or `meta-llama/Llama-3.1-8B-Instruct`.
+/// The model of that name, whatever its dashes and capitals: `llama3-8b`, or `meta-llama/Llama-3.1-8B-Instruct`. Dots may be
+/// left out where one model alone has the name without them: `opt-13b` is not `opt-1.3b`.
 pub fn model(name: &str) -> Result<Named, Unknown> {
     let wanted = undecorated(name);
-    let named = |wanted: &str| {
-        MODELS
-            .iter()
-            .find(|model| undecorated(model.name) == wanted)
-    };
+    let bare = |name: &str| undecorated(name).replace('.', "");
+    let same = |known: &str| undecorated(known) == wanted;
+    let named = |name: &str| MODELS.iter().find(|model| model.name == name);
     let alias = || {
-        let (_, name) = ALIASES
-            .iter()
-            .find(|(alias, _)| undecorated(alias) == wanted)?;
-        named(&undecorated(name))
+        let (_, name) = ALIASES.iter().find(|(alias, _)| same(alias))?;
+        named(name)
     };
-    named(&wanted)
+    let dotless = || {
+        let mut found = MODELS.iter().filter(|model| bare(model.name) == wanted);
+        found.next().filter(|_| found.next().is_none())
+    };
+    MODELS
+        .iter()
+        .find(|model| same(model.name))
         .or_else(alias)
+        .or_else(dotless)
         .copied()
         .ok_or_else(|| Unknown {
             what: "model",
@@ -379,6 +92,15 @@ pub fn model(name: &str) -> Result<Named, Unknown> {
                 MODELS.iter().map(|model| model.name),
             ),
         })
+}
+
+/// The `count` models whose names are most like `name`.
+pub fn nearest(name: &str, count: usize) -> Vec<&'static str> {
+    let wanted = undecorated(name);
+    let mut names: Vec<&str> = MODELS.iter().map(|model| model.name).collect();
+    names.sort_by_key(|known| distance(&wanted, &undecorated(known)));
+    names.truncate(count);
+    names
 }
 
 /// A name without who published it and without [`DECORATIONS`]. `bert-base` keeps its `base`, which is its size.
@@ -408,7 +130,7 @@ fn letters(name: &str) -> String {
         .replace("3.1", "3")
         .replace("3.3", "3")
         .chars()
-        .filter(char::is_ascii_alphanumeric)
+        .filter(|letter| letter.is_ascii_alphanumeric() || *letter == '.')
         .collect()
 }
 
@@ -429,7 +151,45 @@ mod tests {
             ("mistralai/Mistral-7B-v0.3", "mistral-7b"),
             ("mistralai/Mixtral-8x7B-Instruct-v0.1", "mixtral-8x7b"),
             ("deepseek-ai/DeepSeek-V3", "deepseek-v3"),
-            ("openai-community/gpt2-xl", "gpt2-1.5b"),
+            ("openai-community/gpt2-xl", "gpt2-xl"),
+            ("gpt2-1.5b", "gpt2-xl"),
+            ("facebook/opt-1.3b", "opt-1.3b"),
+            ("facebook/opt-13b", "opt-13b"),
+            ("qwen25-7b", "qwen2.5-7b"),
+            ("Qwen/Qwen2.5-Coder-7B-Instruct", "qwen2.5-7b"),
+            ("Qwen/Qwen3-235B-A22B-Thinking-2507-FP8", "qwen3-235b-a22b"),
+            ("unsloth/llama-3-8b-bnb-4bit", "llama3-8b"),
+            ("meta-llama/Llama-3.3-70B-Instruct", "llama3-70b"),
+            ("meta-llama/Llama-4-Scout-17B-16E-Instruct", "llama4-scout"),
+            ("deepseek-ai/DeepSeek-R1-0528", "deepseek-v3"),
+            ("deepseek-ai/DeepSeek-R1-Distill-Qwen-7B", "qwen2.5-7b"),
+            ("deepseek-ai/DeepSeek-V3.1", "deepseek-v3"),
+            ("microsoft/Phi-3.5-mini-instruct", "phi3-mini"),
+            ("microsoft/phi-4", "phi4"),
+            ("microsoft/deberta-v3-base", "deberta-v3-base"),
+            ("FacebookAI/xlm-roberta-large", "xlm-roberta-large"),
+            ("answerdotai/ModernBERT-base", "modernbert-base"),
+            ("distilbert/distilbert-base-uncased", "distilbert-base"),
+            ("google/gemma-3-27b-it", "gemma3-27b"),
+            ("google/gemma-2b", "gemma-2b"),
+            ("google/gemma-2-2b", "gemma2-2b"),
+            ("EleutherAI/pythia-1.4b-deduped", "pythia-1.4b"),
+            ("EleutherAI/gpt-neox-20b", "gpt-neox-20b"),
+            ("mistralai/Mistral-Nemo-Instruct-2407", "mistral-nemo-12b"),
+            (
+                "mistralai/Mistral-Small-24B-Instruct-2501",
+                "mistral-small-24b",
+            ),
+            ("mistralai/Mixtral-8x22B-v0.1", "mixtral-8x22b"),
+            ("HuggingFaceH4/zephyr-7b-beta", "mistral-7b"),
+            ("lmsys/vicuna-7b-v1.5", "llama2-7b"),
+            ("codellama/CodeLlama-7b-hf", "codellama-7b"),
+            ("tiiuae/falcon-7b-instruct", "falcon-7b"),
+            ("allenai/OLMo-2-1124-7B", "olmo2-7b"),
+            ("01-ai/Yi-34B", "yi-34b"),
+            ("openai/gpt-oss-20b", "gpt-oss-20b"),
+            ("zai-org/GLM-4.5-Air", "glm-4.5-air"),
+            ("moonshotai/Kimi-K2-Instruct", "kimi-k2"),
             ("google-bert/bert-base-uncased", "bert-base"),
             ("google/gemma-2-9b-it", "gemma2-9b"),
             ("LLAMA3_8B", "llama3-8b"),
@@ -437,8 +197,35 @@ mod tests {
         for (name, want) in cases {
             assert_eq!(model(name).unwrap().name, want, "{name}");
         }
-        for name in ["llama3", "llama3-8", "qwen", "meta-llama/Llama-4-Scout", ""] {
+        for name in [
+            "llama3",
+            "llama3-8",
+            "qwen",
+            "meta-llama/Llama-5-8B",
+            "opt",
+            "13b",
+            "",
+        ] {
             assert!(model(name).is_err(), "{name}");
+        }
+    }
+
+    #[test]
+    fn gpt2_has_its_own_sequence_and_vocabulary() {
+        for name in ["gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", "distilgpt2"] {
+            let found = model(name).unwrap();
+            assert_eq!(found.sequence, 1_024, "{name}");
+            assert_eq!(found.shape().vocabulary, 50_257, "{name}");
+        }
+    }
+
+    #[test]
+    fn names_are_unique_and_shapes_valid() {
+        let mut seen = std::collections::BTreeSet::new();
+        let names = MODELS.iter().map(|model| model.name);
+        for name in names.chain(ALIASES.iter().map(|(alias, _)| *alias)) {
+            assert!(seen.insert(undecorated(name)), "{name}");
+            model(name).unwrap().shape().check().unwrap();
         }
     }
 
@@ -458,6 +245,68 @@ mod tests {
             ("gemma2-27b", 27.2),
             ("smollm2-1.7b", 1.71),
             ("phi3-mini", 3.82),
+            ("gpt2-xl", 1.56),
+            ("distilgpt2", 0.082),
+            ("xlm-roberta-base", 0.278),
+            ("deberta-v3-base", 0.184),
+            ("modernbert-base", 0.149),
+            ("modernbert-large", 0.395),
+            ("pythia-160m", 0.162),
+            ("pythia-1.4b", 1.41),
+            ("pythia-6.9b", 6.86),
+            ("pythia-12b", 11.85),
+            ("gpt-neox-20b", 20.6),
+            ("gpt-j-6b", 6.05),
+            ("opt-1.3b", 1.32),
+            ("opt-13b", 12.85),
+            ("opt-66b", 65.7),
+            ("bloom-7b1", 7.07),
+            ("mpt-7b", 6.65),
+            ("mpt-30b", 29.96),
+            ("falcon-7b", 6.92),
+            ("falcon-40b", 41.3),
+            ("phi2", 2.78),
+            ("phi3-medium", 13.96),
+            ("phi4", 14.66),
+            ("phi4-mini", 3.84),
+            ("llama-30b", 32.5),
+            ("llama-65b", 65.3),
+            ("codellama-34b", 33.7),
+            ("yi-6b", 6.06),
+            ("yi-34b", 34.4),
+            ("internlm2-7b", 7.74),
+            ("internlm2-20b", 19.86),
+            ("glm4-9b", 9.4),
+            ("olmo2-7b", 7.3),
+            ("olmo2-13b", 13.7),
+            ("olmo2-32b", 32.2),
+            ("mistral-nemo-12b", 12.25),
+            ("mistral-small-24b", 23.57),
+            ("mistral-large-123b", 122.6),
+            ("smollm2-360m", 0.362),
+            ("smollm3-3b", 3.08),
+            ("gemma-2b", 2.51),
+            ("gemma-7b", 8.54),
+            ("gemma3-1b", 1.0),
+            ("gemma3-4b", 3.88),
+            ("gemma3-12b", 11.77),
+            ("gemma3-27b", 27.0),
+            ("command-r", 35.0),
+            ("command-r-plus", 103.8),
+            ("deepseek-llm-7b", 6.91),
+            ("deepseek-coder-6.7b", 6.74),
+            ("deepseek-moe-16b", 16.4),
+            ("deepseek-v2", 236.0),
+            ("kimi-k2", 1026.0),
+            ("glm-4.5", 355.0),
+            ("glm-4.5-air", 107.0),
+            ("qwen3-coder-480b-a35b", 480.0),
+            ("gpt-oss-20b", 20.9),
+            ("dbrx", 131.6),
+            ("olmoe-1b-7b", 6.92),
+            ("phi3.5-moe", 41.9),
+            ("llama4-scout", 107.8),
+            ("llama4-maverick", 400.7),
         ];
         for (name, billions) in cases {
             let found = model(name).unwrap().shape().parameters() / 1e9;

@@ -120,6 +120,11 @@ pub enum ProfileError {
         /// How many are needed.
         needed: usize,
     },
+    /// A job's record without the time of a step.
+    #[error(
+        "its `progress` has no `stepSeconds` between 1e-6 and 1e6: no rank reported the time of a step"
+    )]
+    NoStep,
     /// The profile is of another GPU.
     #[error("it is of `{profile}`, but the plan is for `{plan}`")]
     Other {
@@ -135,6 +140,32 @@ pub fn measured(text: &str) -> Result<Measured, ProfileError> {
     serde_json::from_str(text).map_err(|error| ProfileError::Json {
         why: error.to_string(),
     })
+}
+
+/// Seconds of a step by the record of a finished job: the report of `trainyard run`, or the output of `trainyard status JOB
+/// --format json`.
+pub fn recorded_step(text: &str) -> Result<f64, ProfileError> {
+    #[derive(Deserialize)]
+    struct Record {
+        progress: Option<Progress>,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Progress {
+        step_seconds: Option<serde_json::Value>,
+    }
+    let record: Record = serde_json::from_str(text).map_err(|error| ProfileError::Json {
+        why: error.to_string(),
+    })?;
+    let found = record.progress.and_then(|progress| progress.step_seconds);
+    let seconds = match &found {
+        Some(serde_json::Value::String(text)) => text.parse().ok(),
+        Some(value) => value.as_f64(),
+        None => None,
+    };
+    seconds
+        .filter(|seconds| (1e-6..=1e6).contains(seconds))
+        .ok_or(ProfileError::NoStep)
 }
 
 /// Reads a profile.

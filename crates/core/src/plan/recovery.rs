@@ -195,7 +195,8 @@ pub fn recovery(with: &Recovery) -> Outlay {
         daly_seconds: daly_interval(blocking, between),
         best_seconds: best,
         interruptions,
-        budget: poisson_quantile(interruptions, 0.99),
+        // A budget of none would end a job at its first failure.
+        budget: poisson_quantile(interruptions, 0.99).max(1),
         spares: standbys(nodes, (daily * with.repair_seconds / DAY).min(1.0), 0.99),
         ettr,
         save_every_seconds: every,

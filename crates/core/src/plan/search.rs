@@ -14,10 +14,10 @@ use serde::Serialize;
 use super::{
     flops::{self, Convention},
     hardware::{Cluster, Precision},
-    layout::{Layout, Recompute, Sharding},
+    layout::{Layout, Recompute, Sharding, padding},
     memory::{Memory, Need, memory},
     shape::{Shape, of},
-    software::Software,
+    software::{AttentionKernel, Software},
     time::{Machine, Step, StepTime, step_time_on},
     tuning::Tuning,
 };
@@ -122,7 +122,37 @@ pub fn search(request: &Request) -> Found {
             .then_with(|| one.time.total().total_cmp(&other.time.total()))
             .then_with(|| key(&one.layout).cmp(&key(&other.layout)))
     });
+    prefer_simple(&mut found.ranked);
     found
+}
+
+/// Layouts whose steps differ by less than this share are equally fast: no prediction is better than that.
+const EQUAL: f64 = 0.01;
+
+/// Puts the simplest of the layouts that are as fast as the first in front.
+fn prefer_simple(ranked: &mut [Candidate]) {
+    let Some(first) = ranked.first() else {
+        return;
+    };
+    let (tight, least) = (first.tight, first.time.total());
+    let equal = ranked
+        .iter()
+        .take_while(|one| one.tight == tight && one.time.total() <= least * (1.0 + EQUAL))
+        .count();
+    ranked[..equal].sort_by_key(|one| effort(&one.layout));
+}
+
+/// How much has to be set up and understood for a layout: axes and sharded weights first, then what is computed again.
+fn effort(layout: &Layout) -> (usize, u32, Recompute) {
+    let axes = [
+        layout.tensor,
+        layout.pipeline,
+        layout.context,
+        layout.expert,
+    ];
+    let split = axes.into_iter().filter(|size| *size > 1).count()
+        + usize::from(layout.sharding == Sharding::Zero3);
+    (split, layout.context, layout.recompute)
 }
 
 /// Times one layout that was already found to fit.
@@ -147,6 +177,7 @@ pub fn candidate(
     let seconds = time.total();
     let whole = of(request.cluster.gpus) * request.cluster.gpu.peak(request.precision) * seconds;
     let trained = request.tuning.operations();
+    let masked = request.software.attention > AttentionKernel::Unfused;
     let (shape, sequence, batch) = (&request.shape, request.sequence, request.global_batch);
     Candidate {
         layout,
@@ -155,7 +186,7 @@ pub fn candidate(
         tokens_per_second: of(batch) * of(sequence) / seconds,
         mfu: trained * Convention::Model.operations(shape, sequence, batch) / whole,
         mfu_causal: trained * Convention::Causal.operations(shape, sequence, batch) / whole,
-        hfu: trained * flops::done(shape, sequence, batch, layout.recompute) / whole,
+        hfu: trained * flops::done(shape, sequence, batch, layout.recompute, masked) / whole,
         tight: memory.total() > COMFORTABLE * request.cluster.gpu.memory_gib,
     }
 }
@@ -195,7 +226,7 @@ fn shapes(request: &Request) -> Vec<Layout> {
                         .into_iter()
                         .filter(|size| context == 1 || *size == 1 || fixed.micro_batch.is_some());
                     for micro_batch in sizes {
-                        for sharding in shardings(request, pipeline) {
+                        for sharding in shardings(request, pipeline, data * context) {
                             layouts.push(Layout {
                                 tensor,
                                 pipeline,
@@ -227,7 +258,7 @@ fn pipelines(request: &Request, ranks: u32) -> Vec<u32> {
         .into_iter()
         .filter(|stages| *stages <= layers)
         .filter(|stages| *stages == 1 || request.fixed.pipeline.is_some() || !data_only(request))
-        .filter(|stages| layers.is_multiple_of(*stages) || (layers + 2).is_multiple_of(*stages))
+        .filter(|stages| padding(layers, *stages).is_some())
         .filter(|stages| {
             request
                 .fixed
@@ -292,11 +323,12 @@ fn micro_batches(request: &Request, data: u32) -> Vec<u32> {
 }
 
 /// Weights that are gathered for every micro-batch do not go with a pipeline of many.
-fn shardings(request: &Request, pipeline: u32) -> Vec<Sharding> {
+fn shardings(request: &Request, pipeline: u32, ranks: u32) -> Vec<Sharding> {
     let choices = match request.fixed.sharding {
         Some(sharding) => vec![sharding],
         None if request.software.fully_sharded => vec![Sharding::Zero3],
         None if data_only(request) => vec![Sharding::None],
+        None if ranks == 1 => vec![Sharding::Zero1],
         None if pipeline == 1 => vec![Sharding::Zero1, Sharding::Zero3],
         None => vec![Sharding::Zero1],
     };
@@ -366,7 +398,11 @@ fn interleaves(request: &Request, layout: &Layout) -> Vec<u32> {
     if let Some(interleave) = request.fixed.interleave {
         return vec![interleave];
     }
-    if layout.pipeline == 1 || layout.micro_batches(request.global_batch) < layout.pipeline {
+    let layers = request.shape.layers;
+    let few = layout.micro_batches(request.global_batch) < layout.pipeline;
+    // Chunks of stages that are that uneven have no argument in Megatron; the other direction of DualPipe takes their place.
+    let plain = padding(layers, layout.pipeline) == Some(3) || request.software.bubble < 1.0;
+    if layout.pipeline == 1 || few || plain {
         return vec![1];
     }
     let per_stage = layout.stage_layers(request.shape.layers);

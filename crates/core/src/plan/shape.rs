@@ -42,6 +42,9 @@ pub struct Shape {
     pub latent: Option<Latent>,
     /// Whether every token sees every other (BERT), not only those before it.
     pub encoder: bool,
+    /// Further tokens that training predicts besides the next one, by a layer and an output each (`DeepSeek-V3`). They are not
+    /// counted among the parameters.
+    pub predictions: u32,
 }
 
 /// How a feed-forward part is made.
@@ -169,6 +172,7 @@ impl Shape {
             experts: None,
             latent: None,
             encoder: false,
+            predictions: 0,
         }
     }
 

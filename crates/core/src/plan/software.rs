@@ -35,6 +35,16 @@ pub struct Software {
     pub pipeline: Overlap,
     /// How tokens on their way to experts are waited for.
     pub expert: Overlap,
+    /// Nodes that a token is sent to at most, in one copy each that the node passes on; a copy for every expert where none.
+    pub expert_nodes: Option<u32>,
+    /// Mean bytes of an element on its way to an expert and back.
+    pub expert_bytes: f64,
+    /// Share of the bubble of a plain pipeline that is left.
+    pub bubble: f64,
+    /// Compute units that communication keeps to itself, so that work never has them.
+    pub reserved_units: f64,
+    /// Copies of the weights and their gradients of a stage.
+    pub stage_copies: f64,
     /// Whether tokens are spread evenly over experts, as benchmarks force them to be.
     pub balanced_experts: bool,
     /// Whether there is dropout, as the models of that time had it.
@@ -115,6 +125,11 @@ pub const MEGATRON_2021: Software = Software {
     data: Overlap::Waited,
     pipeline: Overlap::Waited,
     expert: Overlap::Waited,
+    expert_nodes: None,
+    expert_bytes: 2.0,
+    bubble: 1.0,
+    reserved_units: 0.0,
+    stage_copies: 1.0,
     balanced_experts: false,
     dropout: true,
     separate_accumulation: true,
@@ -174,6 +189,22 @@ pub const MEGATRON_BRIDGE: Software = Software {
     name: "megatron-bridge",
     about: "Megatron-Bridge since 2025, balanced experts",
     expert: Overlap::Beside,
+    balanced_experts: true,
+    ..MEGATRON_CORE
+};
+
+/// What `DeepSeek-V3` was trained with (arXiv:2412.19437): stages run in both directions, which keeps two copies of
+/// them and leaves a third of the bubble; a token goes to at most four nodes, in 8 bits there and in 16 back, beside the
+/// work of another micro-batch, by 20 units that do nothing else; experts are kept balanced.
+pub const DUALPIPE: Software = Software {
+    name: "dualpipe",
+    about: "DeepSeek-V3's: DualPipe and DeepEP, at most 4 nodes per token, balanced experts",
+    expert: Overlap::Beside,
+    expert_nodes: Some(4),
+    expert_bytes: 1.5,
+    bubble: 1.0 / 3.0,
+    reserved_units: 20.0,
+    stage_copies: 2.0,
     balanced_experts: true,
     ..MEGATRON_CORE
 };
@@ -249,9 +280,10 @@ pub const TORCH_BF16: Software = Software {
 };
 
 /// Every profile.
-pub const ALL: [Software; 13] = [
+pub const ALL: [Software; 14] = [
     MEGATRON_CORE,
     MEGATRON_BRIDGE,
+    DUALPIPE,
     TORCH,
     TORCH_BF16,
     FSDP_2,

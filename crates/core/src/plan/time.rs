@@ -155,7 +155,15 @@ pub(crate) fn step_time_on(step: &Step<'_>, machine: &Machine) -> StepTime {
     let one_layer = forward.total() + backward.total() + again.total() + sharded_wait;
     let vocabulary = vocabulary_time(&bench);
     let inner_stage = layers * one_layer;
-    let last_stage = last_layers * one_layer + vocabulary;
+    let more = of(step.shape.predictions);
+    let outputs = 1.0 + more;
+    let last_stage = (last_layers + more) * one_layer + outputs * vocabulary;
+    let last_stage = if step.software.stage_copies > 1.0 {
+        // The rank of the last stage has the first one too, in the other direction.
+        f64::midpoint(layers * one_layer, last_stage)
+    } else {
+        last_stage
+    };
     let slowest = if layout.pipeline == 1 {
         last_stage
     } else {
@@ -163,8 +171,9 @@ pub(crate) fn step_time_on(step: &Step<'_>, machine: &Machine) -> StepTime {
     };
     // What the average stage works in one micro-batch; the rest of the slowest one's time is waited
     // for by the others.
-    let average = (of(step.shape.layers) * one_layer + vocabulary) / stages;
-    let share = of(step.shape.layers) / stages * micro_batches;
+    let all_layers = of(step.shape.layers) + more;
+    let average = (all_layers * one_layer + outputs * vocabulary) / stages;
+    let share = all_layers / stages * micro_batches;
     let both = forward.plus(&backward);
     time.matrices = both.matrices * share;
     time.attention = both.attention * share;
@@ -175,8 +184,9 @@ pub(crate) fn step_time_on(step: &Step<'_>, machine: &Machine) -> StepTime {
     time.expert = both.expert * share;
     time.data = sharded_wait * share;
     time.hidden = (both.hidden + again.hidden) * share;
-    time.vocabulary = vocabulary / stages * micro_batches;
-    time.bubble = micro_batches * (slowest - average) + (stages - 1.0) / chunks * average;
+    time.vocabulary = outputs * vocabulary / stages * micro_batches;
+    time.bubble = micro_batches * (slowest - average)
+        + (stages - 1.0) / chunks * average * step.software.bubble;
 
     if layout.pipeline > 1 {
         let stride = layout.tensor * layout.context * layout.data;
@@ -202,7 +212,12 @@ pub(crate) fn step_time_on(step: &Step<'_>, machine: &Machine) -> StepTime {
         };
         // A message that travels beside work still has to be started.
         time.pipeline = exposed * once + (sends - exposed).max(0.0) * machine::COLLECTIVE_START;
-        time.hidden += (sends - exposed).max(0.0) * once;
+        // No more of it than there is work runs beside work.
+        let rest = (sends - exposed).max(0.0) * once;
+        let work = time.matrices + time.attention + time.memory_bound + time.recompute;
+        let beside = rest.min(work);
+        time.pipeline += rest - beside;
+        time.hidden += beside;
     }
     let (waited, hidden) = data_traffic(
         step,

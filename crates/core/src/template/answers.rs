@@ -118,6 +118,8 @@ pub struct Planned {
     pub hours_between_failures: f64,
     /// Failures of machines that nearly every run stays below.
     pub budget: u32,
+    /// Whether data ranks share gradients or weights (Megatron-FSDP).
+    pub fully_sharded: bool,
 }
 
 impl Answers {

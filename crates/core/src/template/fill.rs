@@ -75,8 +75,7 @@ impl Answers {
             let axes = self.axes();
             values.set("parallelism", &in_megatron_order(&axes));
             values.set_list("arguments", words(&self.megatron(&axes)));
-            let divided = axes.size(Axis::Tensor) > 1 && self.gpus > 0;
-            values.flag("tensor-parallel", divided);
+            values.flag("tensor-parallel", self.one_connection());
         }
     }
 
@@ -134,7 +133,7 @@ impl Answers {
         let variant = match template.variant {
             Variant::Elastic => true,
             Variant::Sharded => has_gpus,
-            Variant::Parallel => has_gpus && self.axes().size(Axis::Tensor) > 1,
+            Variant::Parallel => self.one_connection(),
             _ => false,
         };
         for (flag, on) in [
@@ -163,6 +162,15 @@ impl Answers {
     fn failures(&self) -> f64 {
         let rate: f64 = LLAMA3.iter().map(|component| component.rate).sum();
         f64::from(self.gpus) * f64::from(self.workers) * WEEK / 1_000.0 * rate
+    }
+
+    /// Whether Megatron-LM needs `CUDA_DEVICE_MAX_CONNECTIONS=1`: with tensor or context parallelism. Its FSDP needs more than
+    /// one connection, or gathering weights would wait for products.
+    fn one_connection(&self) -> bool {
+        let axes = self.axes();
+        let divided = axes.size(Axis::Tensor) > 1 || axes.size(Axis::Context) > 1;
+        let fully = self.planned.as_ref().is_some_and(|it| it.fully_sharded);
+        self.gpus > 0 && divided && !fully
     }
 
     /// The arguments of Megatron-LM.

@@ -426,3 +426,35 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn one_connection_is_for_tensor_and_context_parallelism_without_fsdp() {
+    for (parallelism, fully_sharded, want) in [
+        ("tp=8,dp=2", false, true),
+        ("cp=2,dp=8", false, true),
+        ("dp=16", false, false),
+        ("tp=8,dp=2", true, false),
+        ("dp=16", true, false),
+    ] {
+        let template = find("megatron-3d").unwrap();
+        let mut answers = Answers::new(template, Profile::Production);
+        answers.set(Question::Workers, "2").unwrap();
+        answers.set(Question::Gpus, "8").unwrap();
+        answers.set(Question::Parallelism, parallelism).unwrap();
+        answers.plan(super::Planned {
+            heading: Vec::new(),
+            arguments: vec!["--tensor-model-parallel-size".to_owned(), "8".to_owned()],
+            save_interval: 100,
+            grace: 60,
+            hours_between_failures: 100.0,
+            budget: 3,
+            fully_sharded,
+        });
+        let found = answers.write().unwrap();
+        assert_eq!(
+            found.contains("CUDA_DEVICE_MAX_CONNECTIONS"),
+            want,
+            "{parallelism} {fully_sharded}"
+        );
+    }
+}

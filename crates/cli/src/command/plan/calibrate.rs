@@ -10,11 +10,16 @@ use std::{
 };
 
 use trainyard_core::plan::{
+    flops::Convention,
     profile::{self, Profile},
-    rows::{Table, judge},
+    rows::{Judged, Run, Table, judge},
+    search::search,
+    tuning::Tuning,
 };
 
+use super::{request, text};
 use crate::{
+    args::Plan,
     failure::{Exit, Failure},
     printer::Printer,
     source,
@@ -37,26 +42,89 @@ pub(super) fn calibrate(python: &str, printer: &mut Printer) -> Result<Exit, Fai
     print(&profile, printer)
 }
 
-/// Fits a profile to a table of finished runs and prints it.
-pub(super) fn learn(path: &Path, printer: &mut Printer) -> Result<Exit, Failure> {
-    let name = source::name(path);
-    let refuse = |why: String| Failure::new(format!("cannot learn from `{name}`: {why}"));
-    let table = Table::read(&text(path)?).map_err(|error| refuse(error.to_string()))?;
-    let profile = profile::learn(&judge(&table)).map_err(|error| {
-        refuse(error.to_string())
+/// Fits a profile to finished runs and prints it.
+pub(super) fn learn(args: &Plan, printer: &mut Printer) -> Result<Exit, Failure> {
+    let mut judged = Vec::new();
+    let mut names = Vec::new();
+    for path in &args.learn {
+        let name = source::name(path);
+        let text = content(path)?;
+        if text.trim_start().starts_with('{') {
+            judged.push(recorded(args, &name, &text, printer)?);
+        } else {
+            let table = Table::read(&text).map_err(|error| refuse(&name, &error.to_string()))?;
+            judged.extend(judge(&table));
+        }
+        names.push(name);
+    }
+    let profile = profile::learn(&judged).map_err(|error| {
+        refuse(&names.join(", "), &error.to_string())
             .hint("fill `iter_time_s` and the other columns that `trainyard plan --rows` reads; its `pred_note` names what a row lacks")
     })?;
     print(&profile, printer)
 }
 
+fn refuse(name: &str, why: &str) -> Failure {
+    Failure::new(format!("cannot learn from `{name}`: {why}"))
+}
+
+/// The record of a finished job as a run of what the arguments describe, in the layout that they fix or that a plan advises.
+fn recorded(args: &Plan, name: &str, text: &str, printer: &mut Printer) -> Result<Judged, Failure> {
+    let published = profile::recorded_step(text).map_err(|error| {
+        refuse(name, &error.to_string()).hint(
+            "use `report.json` of a run, or the output of `trainyard status JOB --format json`, of a job that reported steps",
+        )
+    })?;
+    let (_, request) = request::of(args).map_err(|failure| {
+        failure.hint("a record does not name its model: pass `--model`, `--gpu`, `--gpus`, `--sequence`, `--batch` and the layout of the job")
+    })?;
+    if request.tuning != Tuning::default() {
+        return Err(refuse(
+            name,
+            "only runs that train all weights with AdamW on the GPU can be learned from",
+        ));
+    }
+    let found = search(&request);
+    let Some(best) = found.ranked.first() else {
+        return Err(refuse(
+            name,
+            "what the other options describe does not fit on these GPUs",
+        ));
+    };
+    printer.summary(&format!(
+        "`{name}`: a step took {published} s; taken as {}, micro-batch {}, {} recomputed",
+        text::layout(&best.layout),
+        best.layout.micro_batch,
+        text::recompute(best.layout.recompute)
+    ));
+    Ok(Judged {
+        row: 0,
+        source: name.to_owned(),
+        predicted: best.time.total(),
+        run: Run {
+            layout: best.layout,
+            shape: request.shape,
+            cluster: request.cluster,
+            software: request.software,
+            sequence: request.sequence,
+            global_batch: request.global_batch,
+            precision: request.precision,
+            convention: Convention::Model,
+            assumed: Vec::new(),
+        },
+        published,
+        printed: true,
+    })
+}
+
 /// Reads a profile.
 pub(super) fn read(path: &Path) -> Result<Profile, Failure> {
     let name = source::name(path);
-    profile::read(&text(path)?)
+    profile::read(&content(path)?)
         .map_err(|error| Failure::new(format!("cannot use the profile `{name}`: {error}")))
 }
 
-fn text(path: &Path) -> Result<String, Failure> {
+fn content(path: &Path) -> Result<String, Failure> {
     let name = source::name(path);
     let bytes = source::read(path, LIMIT)?;
     String::from_utf8(bytes)

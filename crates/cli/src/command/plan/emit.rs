@@ -5,6 +5,7 @@
 
 use trainyard_core::{
     lint::Profile,
+    plan::layout::Sharding,
     plan::search::{Candidate, Request},
     template::{self, Answers, Planned, Question, Refusal},
 };
@@ -49,6 +50,7 @@ pub(super) fn job(
         grace: whole(2.0 * recovery.write_seconds).clamp(60, 1_800),
         hours_between_failures: recovery.mean_time_between_failures / 3_600.0,
         budget: recovery.budget,
+        fully_sharded: first.layout.sharding > Sharding::Zero1,
     });
     answers.write()
 }

@@ -18,11 +18,14 @@ pub(super) fn list(what: Known) -> String {
     columns(&rows)
 }
 
-/// The names alone, for a hint.
-pub(super) fn names(what: Known) -> String {
+/// Models named in a hint; `--list` prints the others.
+const MODELS_NAMED: usize = 12;
+
+/// The names alone, for a hint about `wanted`: all of them, or of models those that are most like it.
+pub(super) fn names(what: Known, wanted: &str) -> String {
     let names: Vec<&str> = match what {
         Known::Gpus => gpus().iter().map(|gpu| gpu.name).collect(),
-        Known::Models => names::models().iter().map(|model| model.name).collect(),
+        Known::Models => names::nearest(wanted, MODELS_NAMED),
         Known::Software => software::ALL.iter().map(|software| software.name).collect(),
         Known::Networks => networks().iter().map(|network| network.name).collect(),
     };

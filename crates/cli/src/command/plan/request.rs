@@ -26,8 +26,10 @@ const CONFIG_LIMIT: usize = 4 << 20;
 const MOST_GPUS: u32 = 1 << 20;
 /// Most context ranks that are searched.
 const MOST_CONTEXT: u32 = 128;
-/// Tokens of a step where no batch is given.
+/// Tokens of a step of a large model where no batch is given.
 const USUAL_STEP: u32 = 4 << 20;
+/// GB/s that the storage of a large cluster sustains: Llama 3's had 2 TB/s (arXiv:2407.21783).
+const USUAL_STORAGE: f64 = 2_000.0;
 /// The same of fine-tuning: about a quarter of a million.
 const FINETUNE_STEP: u32 = 1 << 18;
 /// Tokens of fine-tuning where none are given: some ten thousand conversations, a few times over.
@@ -64,7 +66,7 @@ pub(super) fn of(args: &Plan) -> Result<(String, Request), Failure> {
             let step = if finetunes(args) {
                 FINETUNE_STEP
             } else {
-                USUAL_STEP
+                usual_step(shape.parameters())
             };
             (step / sequence).max(1).next_multiple_of(cluster.gpus)
         }
@@ -73,6 +75,20 @@ pub(super) fn of(args: &Plan) -> Result<(String, Request), Failure> {
         Failure::new(format!("unknown precision `{}`", args.goal.precision))
             .hint("expected one of `bf16`, `fp8`, `nvfp4`")
     })?;
+    if !cluster.gpu.has(precision) {
+        let known: Vec<&str> = [
+            ("bf16", Precision::Bf16),
+            ("fp8", Precision::Fp8),
+            ("nvfp4", Precision::Fp4),
+        ]
+        .into_iter()
+        .filter(|(_, format)| cluster.gpu.has(*format))
+        .map(|(name, _)| name)
+        .collect();
+        let message = format!("`{}` has no `{}`", cluster.gpu.name, args.goal.precision);
+        let hint = format!("use `--precision {}`", known.join("` or `--precision "));
+        return Err(Failure::new(message).hint(hint));
+    }
     let software = software::named(&args.goal.software).map_err(unknown(Known::Software))?;
     let request = Request {
         shape,
@@ -88,6 +104,17 @@ pub(super) fn of(args: &Plan) -> Result<(String, Request), Failure> {
     Ok((name, request))
 }
 
+/// Tokens of a step that models of that size are usually trained with (GPT-3's table 2.1, arXiv:2005.14165).
+fn usual_step(parameters: f64) -> u32 {
+    if parameters < 1e9 {
+        USUAL_STEP / 8
+    } else if parameters < 4e9 {
+        USUAL_STEP / 4
+    } else {
+        USUAL_STEP
+    }
+}
+
 /// A refusal that names everything which would be accepted.
 fn unknown(what: Known) -> impl Fn(hardware::Unknown) -> Failure {
     move |error| {
@@ -95,12 +122,14 @@ fn unknown(what: Known) -> impl Fn(hardware::Unknown) -> Failure {
             Known::Gpus => {
                 "; for any other, pass `--gpu-spec memory=GIB,tflops=TFLOPS,bandwidth=GB/S`"
             }
-            Known::Models => "; for any other, pass `--config` with its `config.json`",
+            Known::Models => {
+                "; `--list models` prints all; for any other decoder or encoder, pass its `config.json` with `--config`"
+            }
             Known::Networks => ", or GB/s per GPU",
             Known::Software => "",
         };
-        Failure::from(anyhow::Error::from(error))
-            .hint(format!("use one of {}{more}", list::names(what)))
+        let names = list::names(what, &error.name);
+        Failure::from(anyhow::Error::from(error)).hint(format!("use one of {names}{more}"))
     }
 }
 
@@ -263,7 +292,23 @@ pub(super) fn assumptions(args: &Plan, request: &Request) -> Vec<String> {
         let giga = request.cluster.network / 1e9;
         assumed.push(format!("`--network {giga}`"));
     }
+    if request.cluster.gpu.only_fp16() {
+        assumed.push(format!(
+            "fp16 with loss scaling (`{}` has no bf16)",
+            request.cluster.gpu.name
+        ));
+    }
+    if args.recovery.storage.is_none() {
+        assumed.push(format!("`--storage {}`", storage(args, request)));
+    }
     assumed
+}
+
+/// Bandwidth of the storage in GB/s.
+pub(super) fn storage(args: &Plan, request: &Request) -> f64 {
+    let nodes = request.cluster.gpus.div_ceil(request.cluster.gpu.per_node);
+    let usual = (2.0 * f64::from(nodes)).min(USUAL_STORAGE);
+    args.recovery.storage.unwrap_or(usual)
 }
 
 pub(super) fn positive(flag: &str, value: f64) -> Result<f64, Failure> {

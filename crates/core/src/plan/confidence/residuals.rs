@@ -28,7 +28,7 @@ const fn row(
 
 /// Every run with its error.
 #[rustfmt::skip]
-pub static RESIDUALS: [Residual; 224] = [
+pub static RESIDUALS: [Residual; 227] = [
     row("A100-80GB", Bf16, "megatron-2021", false, 1.65, 32, 0.117),
     row("A100-80GB", Bf16, "megatron-2021", false, 3.55, 64, 0.084),
     row("A100-80GB", Bf16, "megatron-2021", false, 7.46, 128, 0.026),
@@ -160,9 +160,9 @@ pub static RESIDUALS: [Residual; 224] = [
     row("GB200", Fp8, "megatron-bridge", false, 69.50, 64, 0.010),
     row("GB200", Fp4, "megatron-bridge", false, 69.50, 64, 0.124),
     row("H100-80GB", Fp8, "megatron-bridge", false, 69.50, 64, -0.080),
-    row("GB300", Fp8, "megatron-bridge", true, 671.03, 256, -0.057),
-    row("GB200", Fp8, "megatron-bridge", true, 671.03, 256, -0.016),
-    row("B300", Fp8, "megatron-bridge", true, 671.03, 256, 0.189),
+    row("GB300", Fp8, "megatron-bridge", true, 671.03, 256, -0.113),
+    row("GB200", Fp8, "megatron-bridge", true, 671.03, 256, -0.061),
+    row("B300", Fp8, "megatron-bridge", true, 671.03, 256, 0.088),
     row("GB300", Fp8, "megatron-bridge", true, 235.09, 256, 0.043),
     row("GB200", Fp8, "megatron-bridge", true, 235.09, 256, -0.006),
     row("H100-80GB", Fp8, "megatron-bridge", true, 30.53, 16, 0.311),
@@ -245,6 +245,9 @@ pub static RESIDUALS: [Residual; 224] = [
     row("H100-96GB-HBM2e", Fp8, "fsdp2", false, 69.50, 256, -0.075),
     row("H100-96GB-HBM2e", Fp8, "fsdp2-async-tp", false, 69.50, 256, 0.082),
     row("H200", Fp8, "fsdp2", false, 8.03, 32, 0.001),
+    row("H100-80GB", Bf16, "fsdp2", false, 405.85, 8192, 0.004),
+    row("H100-80GB", Bf16, "fsdp2", false, 405.85, 16384, 0.020),
+    row("H800-80GB", Fp8, "dualpipe", true, 671.03, 2048, 0.157),
     row("H200", Bf16, "torch", false, 0.12, 1, -0.188),
     row("H200", Bf16, "torch-bf16", false, 0.12, 1, -0.206),
     row("H200", Bf16, "torch", false, 0.35, 1, -0.131),

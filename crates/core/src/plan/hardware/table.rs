@@ -6,7 +6,7 @@
 use super::{Gpu, Link, Network};
 
 /// Grows by one whenever a figure changes.
-pub const TABLE_VERSION: u32 = 3;
+pub const TABLE_VERSION: u32 = 4;
 
 const TERA: f64 = 1e12;
 const GIGA: f64 = 1e9;
@@ -71,6 +71,17 @@ const fn node(link: Link, network: f64, hourly: f64) -> Box {
     }
 }
 
+/// A node of one GPU.
+const fn single(link: Link, network: f64, hourly: f64) -> Box {
+    Box {
+        link,
+        per_node: 1,
+        domain: 1,
+        network,
+        hourly,
+    }
+}
+
 const fn rack(network: f64, hourly: f64) -> Box {
     Box {
         link: NVLINK5,
@@ -104,7 +115,7 @@ const fn slice(link: Link, domain: u32, network: f64, hourly: f64) -> Box {
 // Prices are what one GPU-hour costs on demand at smaller clouds, rounded; `--price` replaces them. Figures of cards with
 // GeForce tensor cores are those with 32-bit sums. The units of TPUs and Gaudis are not theirs: they stand for
 // products that fill the chip as well as on a GPU of that size.
-static GPUS: [Gpu; 35] = [
+static GPUS: [Gpu; 45] = [
     gpu(
         "V100-32GB",
         &chip((31.7, 0.9), 80, (125.0, 125.0, 125.0)),
@@ -148,10 +159,22 @@ static GPUS: [Gpu; 35] = [
         "NVIDIA RTX A6000 datasheet",
     ),
     gpu(
+        "RTX-A5000",
+        &chip((23.5, 0.768), 64, (111.1, 111.1, 111.1)),
+        &node(PCIE4, 12.5, 0.4),
+        "NVIDIA RTX A5000 datasheet",
+    ),
+    gpu(
         "RTX-3090",
         &chip((23.6, 0.936), 82, (71.0, 71.0, 71.0)),
         &node(PCIE4, 3.125, 0.3),
         "NVIDIA GA102 whitepaper; 25 Gb a card",
+    ),
+    gpu(
+        "RTX-4080",
+        &chip((15.6, 0.717), 76, (97.5, 195.0, 195.0)),
+        &node(PCIE4, 3.125, 0.4),
+        "NVIDIA Ada whitepaper; 25 Gb a card",
     ),
     gpu(
         "RTX-4090",
@@ -196,6 +219,18 @@ static GPUS: [Gpu; 35] = [
         "NVIDIA A100 datasheet; eight HDR ports a node",
     ),
     gpu(
+        "A100-80GB-PCIe",
+        &chip((79.2, 1.935), 108, (312.0, 312.0, 312.0)),
+        &node(PCIE4, 12.5, 1.4),
+        "NVIDIA A100 datasheet, PCIe card of 300 W without bridges",
+    ),
+    gpu(
+        "A100-40GB-PCIe",
+        &chip((39.4, 1.555), 108, (312.0, 312.0, 312.0)),
+        &node(PCIE4, 12.5, 1.2),
+        "NVIDIA A100 datasheet, PCIe card of 250 W without bridges",
+    ),
+    gpu(
         "A800-80GB",
         &chip((79.2, 2.039), 108, (312.0, 312.0, 312.0)),
         &node(link("NVLink 3", 200.0), 25.0, 1.6),
@@ -212,6 +247,24 @@ static GPUS: [Gpu; 35] = [
         &chip((94.5, 2.4), 132, (989.0, 1979.0, 1979.0)),
         &node(NVLINK4, 50.0, 2.5),
         "torchtitan docs/performance.md: a part of 500 W; eight 400 Gb ports a node",
+    ),
+    gpu(
+        "H100-80GB-PCIe",
+        &chip((79.1, 2.0), 114, (756.0, 1513.0, 1513.0)),
+        &node(PCIE5, 25.0, 2.2),
+        "NVIDIA H100 datasheet, PCIe card of 350 W without bridges",
+    ),
+    gpu(
+        "H100-94GB-NVL",
+        &chip((93.1, 3.9), 132, (835.0, 1671.0, 1671.0)),
+        &node(PCIE5, 25.0, 2.4),
+        "NVIDIA H100 NVL datasheet, halved where it counts sparsity; without bridges",
+    ),
+    gpu(
+        "GH200",
+        &chip((94.5, 4.0), 132, (989.0, 1979.0, 1979.0)),
+        &single(NVLINK4, 50.0, 3.0),
+        "NVIDIA GH200 datasheet, 96 GB; one GPU a node",
     ),
     gpu(
         "H800-80GB",
@@ -268,10 +321,28 @@ static GPUS: [Gpu; 35] = [
         "AMD MI325X datasheet",
     ),
     gpu(
+        "MI355X",
+        &chip((286.0, 8.0), 256, (2500.0, 5000.0, 10_000.0)),
+        &node(link("Infinity Fabric", 537.0), 50.0, 4.0),
+        "AMD MI355X datasheet",
+    ),
+    gpu(
+        "MI250X",
+        &chip((127.5, 3.277), 220, (383.0, 383.0, 383.0)),
+        &node(link("Infinity Fabric", 200.0), 25.0, 1.5),
+        "AMD MI250X datasheet: two dies of 64 GB as one",
+    ),
+    gpu(
         "L40S",
         &chip((44.5, 0.864), 142, (362.0, 733.0, 733.0)),
         &node(PCIE4, 12.5, 0.9),
         "NVIDIA L40S datasheet",
+    ),
+    gpu(
+        "L40",
+        &chip((44.5, 0.864), 142, (181.0, 362.0, 362.0)),
+        &node(PCIE4, 12.5, 0.8),
+        "NVIDIA L40 datasheet",
     ),
     gpu(
         "L20",

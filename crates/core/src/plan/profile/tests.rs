@@ -59,3 +59,24 @@ fn slower_runs_teach_a_lower_share() {
     assert!(slow.rates.share < fast.rates.share, "{slow:?} {fast:?}");
     assert!(learn(&[]).is_err());
 }
+
+#[test]
+fn step_of_a_record_is_read() {
+    let report = |progress: &str| format!(r#"{{"job":"a","outcome":"succeeded"{progress}}}"#);
+    for (progress, want) in [
+        (
+            r#","progress":{"step":9,"stepSeconds":"2.59e-1"}"#,
+            Some(0.259),
+        ),
+        (r#","progress":{"step":9,"stepSeconds":3}"#, Some(3.0)),
+        (r#","progress":{"step":9,"stepSeconds":"NaN"}"#, None),
+        (r#","progress":{"step":9,"stepSeconds":"0"}"#, None),
+        (r#","progress":{"step":9}"#, None),
+        (r#","progress":null"#, None),
+        ("", None),
+    ] {
+        let found = recorded_step(&report(progress)).ok();
+        assert_eq!(found, want, "{progress}");
+    }
+    assert!(recorded_step("[]").is_err());
+}

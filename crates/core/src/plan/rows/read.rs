@@ -277,6 +277,11 @@ impl Row<'_> {
             } else {
                 software::FSDP_2023
             }
+        } else if says(&["2412.19437"]) {
+            software::DUALPIPE
+        } else if says(&["2407.21783"]) {
+            // Llama 3's own stack: FSDP, tensor traffic that is waited for.
+            software::FSDP_2
         } else if says(&["torchtitan"]) {
             if self.text("note").to_ascii_lowercase().contains("asynctp") {
                 software::FSDP_2_ASYNC

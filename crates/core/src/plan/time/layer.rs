@@ -99,15 +99,17 @@ impl Bench<'_> {
             self.attention();
         let (memory_forward, memory_backward) = self.memory_bound(expert);
         let tuned = self.adapter_time();
+        let left = 1.0 - self.software.reserved_units / self.machine.units;
+        let slower = if left > 0.1 { 1.0 / left } else { 1.0 };
         let mut forward = Parts {
-            matrices: forward_products,
-            attention: attention_forward + scores_forward,
+            matrices: slower * forward_products,
+            attention: slower * (attention_forward + scores_forward),
             memory: memory_forward + tuned,
             ..Parts::default()
         };
         let mut backward = Parts {
-            matrices: backward_products,
-            attention: attention_backward + scores_backward,
+            matrices: slower * backward_products,
+            attention: slower * (attention_backward + scores_backward),
             memory: memory_backward + 2.0 * tuned,
             ..Parts::default()
         };
@@ -402,7 +404,11 @@ impl Bench<'_> {
 
     /// How much longer a product takes beside a collective.
     pub(super) fn contention(&self) -> f64 {
-        CHANNELS / self.machine.units
+        if self.software.reserved_units > 0.0 {
+            0.0
+        } else {
+            CHANNELS / self.machine.units
+        }
     }
 
     /// Keys and values go around a ring beside the attention of the part before.
@@ -435,8 +441,19 @@ impl Bench<'_> {
             stride: self.layout.tensor,
         };
         let bytes =
-            2.0 * self.tokens() * of(self.shape.hidden) * of(experts.per_token) / self.tensor();
-        let once = self.machine.collective(Collective::AllToAll, group, bytes);
+            self.software.expert_bytes * self.tokens() * of(self.shape.hidden) / self.tensor();
+        let per_token = of(experts.per_token);
+        let once = match self.software.expert_nodes {
+            None => {
+                let bytes = bytes * per_token;
+                self.machine.collective(Collective::AllToAll, group, bytes)
+            }
+            Some(most) => {
+                let copies = |nodes: f64| copies(per_token, nodes).min(of(most));
+                self.machine
+                    .dispatch(group, bytes * per_token, &|nodes| bytes * copies(nodes))
+            }
+        };
         for parts in [forward, backward] {
             let traffic = 2.0 * once;
             // The next micro-batch's attention and experts run beside, where the schedule has them.
@@ -450,4 +467,9 @@ impl Bench<'_> {
             parts.matrices += (traffic - waited) * self.contention();
         }
     }
+}
+
+/// Nodes out of `nodes` that a token is expected to be sent to, whose `per_token` experts are drawn evenly.
+fn copies(per_token: f64, nodes: f64) -> f64 {
+    nodes * (1.0 - (1.0 - 1.0 / nodes.max(1.0)).powf(per_token))
 }

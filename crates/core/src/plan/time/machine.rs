@@ -212,6 +212,27 @@ impl Machine {
             }
     }
 
+    /// Seconds to send tokens to their experts: `inside` bytes over the link, and over the network what `between` says for a
+    /// number of nodes.
+    pub(super) fn dispatch(&self, group: Group, inside: f64, between: &dyn Fn(f64) -> f64) -> f64 {
+        let local = (self.domain / group.stride.max(1)).clamp(1, group.size.max(1));
+        let nodes = group.size.div_ceil(local);
+        let within = self.collective(
+            Collective::AllToAll,
+            Group {
+                size: local,
+                ..group
+            },
+            inside,
+        );
+        if nodes <= 1 {
+            return within;
+        }
+        let far = (of(nodes) - 1.0) / of(nodes);
+        let bytes = far * between(of(nodes));
+        within.max(bytes / self.network_of(nodes) + of(nodes) * NETWORK_HOP + COLLECTIVE_START)
+    }
+
     /// Seconds to send `bytes` from one rank to the one `stride` after it.
     pub(super) fn send(&self, stride: u32, bytes: f64) -> f64 {
         let (bandwidth, hop) = if stride < self.domain {
