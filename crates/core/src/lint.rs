@@ -358,7 +358,6 @@ fn review_document(
     // All that is in a text inside of the file has the place of that text.
     if !document.source.is_empty() {
         found = without_duplicates(found);
-        checked = without_duplicates(checked);
     }
     checked.extend(found);
     spec::placeholder::gather(checked, &document.source)
