@@ -8,9 +8,12 @@ use super::{
 use crate::spec::{Node, Value};
 
 mod claims;
+mod objects;
 mod selectors;
 mod values;
 mod workloads;
+
+pub(super) use objects::RULES as OBJECT_RULES;
 
 /// The rules of this family.
 pub(super) static RULES: &[Advice] = &[
@@ -79,7 +82,7 @@ pub(super) static RULES: &[Advice] = &[
             "TY907",
             WRONG,
             "claim that the cluster refuses",
-            "A claim states its access modes and how much it wants. The cluster refuses one without.",
+            "A claim states its access modes and how much it wants. The cluster refuses one without, and a mode that it does not know.",
         ),
         look: Look::Companion(claims::incomplete),
     },

@@ -11,12 +11,14 @@ use crate::{
 };
 
 mod attachment;
+mod contradictions;
 mod mpirun;
 mod nccl;
 pub(super) mod network;
 mod profile;
 mod secondary;
 
+pub(super) use contradictions::RULES as CONTRADICTION_RULES;
 pub(super) use network::{Attachment, attachments};
 pub(super) use profile::RULES as PROFILE_RULES;
 pub(super) use secondary::RULES as SECONDARY_RULES;

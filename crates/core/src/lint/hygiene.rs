@@ -13,10 +13,12 @@ use crate::spec::is_within;
 
 mod downloads;
 mod image;
+mod keys;
 mod more;
 
 pub(super) use downloads::download_call;
 pub(super) use image::{RULES as IMAGE_RULES, is_moving};
+pub(super) use keys::RULES as KEY_RULES;
 pub(super) use more::{RULES as MORE_RULES, is_example};
 
 /// A suppression without a reason. Reported by the linter itself.
@@ -109,7 +111,8 @@ pub(super) static RULES: &[Advice] = &[
             RISKY,
             "output into a read-only mount",
             "The program writes, or keeps downloads, in a folder that is mounted read-only. It fails \
-             at the first file, which for a checkpoint is hours into the run.",
+             at the first file, which for a checkpoint is hours into the run. So does a folder on no volume, where the container has \
+             `readOnlyRootFilesystem`.",
         ),
         look: Look::Job(read_only),
     },
@@ -129,7 +132,7 @@ pub(super) static RULES: &[Advice] = &[
             "TY609",
             RISKY,
             "object in another namespace",
-            "Pods use claims, config maps and secrets of their own namespace only. The files have the object, \
+            "Pods use claims, config maps, secrets and service accounts of their own namespace only. The files have the object, \
              but in another one.",
         ),
         look: Look::Beside(other_namespace),
@@ -374,8 +377,18 @@ fn read_only(rule: &Rule, scene: &Scene<'_>) {
             .variables()
             .filter(|(name, _, _)| VARIABLES.contains(name))
             .map(|(_, value, place)| (value, place));
+        let context = pod.trainer.security_context.as_ref();
+        let fixed_root =
+            context.and_then(|context| context.read_only_root_filesystem) == Some(true);
         for (path, place) in option.into_iter().chain(stated) {
             let Some((mount, _, volume)) = pod.mount_of(path) else {
+                if fixed_root && path.starts_with('/') {
+                    place.report_with(
+                        rule,
+                        format!("the program writes `{path}`, which is on no volume, and the root file system is read-only"),
+                        "mount a volume there",
+                    );
+                }
                 continue;
             };
             let is_fixed =
@@ -423,6 +436,19 @@ fn empty_class(rule: &Rule, companion: &Companion<'_>, _: &Companions<'_>) {
 fn other_namespace(rule: &Rule, scene: &Scene<'_>) {
     let namespace = scene.job.namespace.as_str();
     for pod in &scene.pods {
+        let account = pod.spec.service_account_name.as_deref().unwrap_or_default();
+        let elsewhere = scene
+            .companions
+            .elsewhere("ServiceAccount", namespace, account);
+        if let Some(other) = elsewhere.filter(|_| account != "default") {
+            pod.at().key("serviceAccountName").report_with(
+                rule,
+                format!(
+                    "ServiceAccount `{account}` is in namespace `{other}`, the job in `{namespace}`"
+                ),
+                format!("add `namespace: {namespace}` to its `metadata`"),
+            );
+        }
         for (index, volume) in pod.spec.volumes.iter().flatten().enumerate() {
             let (kind, name, source, field) = if let Some(claim) = &volume.persistent_volume_claim {
                 (

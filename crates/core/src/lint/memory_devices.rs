@@ -21,6 +21,9 @@ use crate::{
 
 mod devices;
 mod fixes;
+mod more;
+
+pub(super) use more::RULES as MORE_RULES;
 
 const GIB: u64 = 1 << 30;
 

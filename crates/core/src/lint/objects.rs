@@ -331,20 +331,22 @@ pub(super) fn pod_specs<'a>(
 }
 
 /// Rules about pods of whatever object.
-const FOR_PODS: [&str; 53] = [
-    "TY157", "TY158", "TY160", "TY163", "TY164", "TY168", "TY201", "TY202", "TY203", "TY204",
-    "TY205", "TY206", "TY207", "TY208", "TY209", "TY210", "TY212", "TY213", "TY214", "TY215",
-    "TY301", "TY302", "TY303", "TY309", "TY310", "TY311", "TY312", "TY313", "TY317", "TY323",
-    "TY326", "TY402", "TY403", "TY406", "TY413", "TY415", "TY503", "TY504", "TY509", "TY601",
-    "TY602", "TY603", "TY604", "TY605", "TY606", "TY607", "TY609", "TY612", "TY613", "TY614",
-    "TY615", "TY616", "TY617",
+const FOR_PODS: [&str; 63] = [
+    "TY157", "TY158", "TY160", "TY163", "TY164", "TY168", "TY170", "TY201", "TY202", "TY203",
+    "TY204", "TY205", "TY206", "TY207", "TY208", "TY209", "TY210", "TY212", "TY213", "TY214",
+    "TY215", "TY217", "TY218", "TY219", "TY301", "TY302", "TY303", "TY309", "TY310", "TY311",
+    "TY312", "TY313", "TY317", "TY323", "TY326", "TY327", "TY328", "TY402", "TY403", "TY406",
+    "TY413", "TY415", "TY419", "TY503", "TY504", "TY509", "TY514", "TY601", "TY602", "TY603",
+    "TY604", "TY605", "TY606", "TY607", "TY609", "TY612", "TY613", "TY614", "TY615", "TY616",
+    "TY617", "TY619", "TY620",
 ];
 
 /// Rules that a part of a manifest can break by what it has, whatever is around it.
-const FOR_PARTS: [&str; 27] = [
-    "TY157", "TY160", "TY168", "TY203", "TY205", "TY213", "TY214", "TY215", "TY309", "TY310",
-    "TY311", "TY312", "TY313", "TY317", "TY326", "TY403", "TY503", "TY504", "TY509", "TY601",
-    "TY602", "TY603", "TY604", "TY606", "TY612", "TY613", "TY616",
+const FOR_PARTS: [&str; 31] = [
+    "TY157", "TY160", "TY168", "TY170", "TY203", "TY205", "TY213", "TY214", "TY215", "TY309",
+    "TY310", "TY311", "TY312", "TY313", "TY317", "TY326", "TY328", "TY403", "TY419", "TY503",
+    "TY504", "TY509", "TY514", "TY601", "TY602", "TY603", "TY604", "TY606", "TY612", "TY613",
+    "TY616",
 ];
 
 /// Whether the rule with `code` holds for the pods of an object that is no job.

@@ -9,7 +9,10 @@ use super::{
 };
 use crate::spec::{GangBy, Kind, Role, Switch, annotation};
 
+mod affinity;
 mod spread;
+
+pub(super) use affinity::RULES as AFFINITY_RULES;
 
 /// The rules of this family.
 pub(super) static RULES: &[Advice] = &[

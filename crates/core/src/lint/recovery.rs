@@ -18,8 +18,10 @@ use crate::{
 };
 
 mod more;
+mod times;
 
 pub(super) use more::{OUTPUT_OPTIONS, RULES as MORE_RULES};
+pub(super) use times::RULES as TIME_RULES;
 
 /// The rules of this family.
 pub(super) static RULES: &[Advice] = &[

@@ -397,7 +397,7 @@ impl<'a> Pod<'a> {
 }
 
 /// GPUs of one container.
-fn gpus_of(container: &Container) -> u64 {
+pub(super) fn gpus_of(container: &Container) -> u64 {
     let resources = container.resources.iter();
     resources
         .flat_map(|resources| resources.limits.iter().flatten())

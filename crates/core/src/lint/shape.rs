@@ -13,14 +13,18 @@ use crate::{
     spec::{Kind, Role, nearest},
 };
 
+mod apart;
 mod elastic;
 mod names;
 mod reference;
+mod refused;
 pub(super) mod world;
 
+pub(super) use apart::RULES as APART_RULES;
 pub(super) use elastic::RULES as ELASTIC_RULES;
 pub(super) use names::RULES as NAME_RULES;
 pub(super) use reference::RULES as REFERENCE_RULES;
+pub(super) use refused::RULES as REFUSED_RULES;
 
 /// The rules of this family.
 pub(super) static RULES: &[Advice] = &[
@@ -370,6 +374,14 @@ fn overwritten(rule: &Rule, scene: &Scene<'_>) {
     let names: &[&str] = match scene.job.kind {
         Kind::PyTorch if scene.job.roles.contains_key(&Role::Master) => &RANK_VARIABLES,
         Kind::Tf => &["TF_CONFIG"],
+        Kind::XgBoost => &RANK_VARIABLES,
+        Kind::Jax => &[
+            "COORDINATOR_ADDRESS",
+            "COORDINATOR_PORT",
+            "NUM_PROCESSES",
+            "PROCESS_ID",
+        ],
+        Kind::Paddle => &["PADDLE_JOB_ID", "PADDLE_MASTER", "PADDLE_NNODES"],
         _ => return,
     };
     for pod in &scene.pods {

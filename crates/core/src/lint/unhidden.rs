@@ -31,18 +31,18 @@ const UNCOUNTED: [&str; 11] = [
 ];
 
 /// Rules that count pods, processes or GPUs of the whole job.
-const COUNTING: [&str; 12] = [
-    "TY150", "TY151", "TY152", "TY153", "TY154", "TY155", "TY156", "TY159", "TY169", "TY401",
-    "TY404", "TY703",
+const COUNTING: [&str; 15] = [
+    "TY150", "TY151", "TY152", "TY153", "TY154", "TY155", "TY156", "TY159", "TY169", "TY171",
+    "TY216", "TY401", "TY404", "TY513", "TY703",
 ];
 
 /// Rules that go by the name of the job.
 const BY_NAME: [&str; 2] = ["TY156", "TY501"];
 
 /// Rules that look for objects in the namespace of the job.
-const BY_NAMESPACE: [&str; 12] = [
+const BY_NAMESPACE: [&str; 14] = [
     "TY208", "TY212", "TY303", "TY323", "TY402", "TY415", "TY503", "TY605", "TY609", "TY615",
-    "TY701", "TY912",
+    "TY619", "TY620", "TY701", "TY912",
 ];
 
 /// Whether the rule with `code` looks for objects in the namespace of what it judges.

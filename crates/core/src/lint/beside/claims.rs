@@ -79,6 +79,14 @@ pub(super) fn block_storage(rule: &Rule, companion: &Companion<'_>, _: &Companio
     }
 }
 
+/// How a claim can be mounted.
+const MODES: [&str; 4] = [
+    "ReadOnlyMany",
+    "ReadWriteMany",
+    "ReadWriteOnce",
+    "ReadWriteOncePod",
+];
+
 pub(super) fn incomplete(rule: &Rule, companion: &Companion<'_>, _: &Companions<'_>) {
     if !is(companion, "PersistentVolumeClaim") || at(companion.tree, &["spec"]).is_none() {
         return;
@@ -90,6 +98,19 @@ pub(super) fn incomplete(rule: &Rule, companion: &Companion<'_>, _: &Companions<
             format!("the claim `{}` has no access mode", companion.name),
             "write `accessModes: [ReadWriteMany]`",
         );
+    }
+    for mode in modes(companion) {
+        if !MODES.contains(&mode) && !mode.contains(['$', '{']) {
+            spec.key("accessModes").report_with(
+                rule,
+                format!(
+                    "unknown access mode `{mode}` of the claim `{}`; expected one of {}",
+                    companion.name,
+                    MODES.join(", ")
+                ),
+                "write one of these words, in full",
+            );
+        }
     }
     if at(
         companion.tree,

@@ -75,7 +75,7 @@ pub(in crate::lint) static RULES: &[Advice] = &[
             ODD,
             "value that NCCL does not read",
             "NCCL reads a number where the variable switches something on or off, and takes text that does not begin with \
-             one for 0. `NCCL_DEBUG` knows VERSION, WARN, INFO, ABORT and TRACE.",
+             one for 0. A timeout of InfiniBand is at most 31, a service level at most 15. `NCCL_DEBUG` knows VERSION, WARN, INFO, ABORT and TRACE.",
         ),
         look: Look::Job(values),
     },
@@ -323,6 +323,14 @@ fn is_number(value: &str) -> bool {
     }
 }
 
+/// Whether `value` is a number between two, both included. Where it is not written in decimal, any number is.
+fn is_within(value: &str, least: i64, most: i64) -> bool {
+    match value.trim().parse::<i64>() {
+        Ok(number) => number == -1 || (least..=most).contains(&number),
+        Err(_) => is_number(value),
+    }
+}
+
 fn values(rule: &Rule, scene: &Scene<'_>) {
     const LEVELS: [&str; 5] = ["VERSION", "WARN", "INFO", "ABORT", "TRACE"];
     for pod in &scene.pods {
@@ -341,9 +349,11 @@ fn values(rule: &Rule, scene: &Scene<'_>) {
                     )
                 }
                 _ if is_switch => ("a number, 0 or 1", is_number(value)),
-                "NCCL_IB_GID_INDEX" | "NCCL_IB_TC" | "NCCL_IB_SL" | "NCCL_IB_TIMEOUT" => {
-                    ("a number", is_number(value))
-                }
+                "NCCL_IB_TIMEOUT" => ("a number from 1 to 31", is_within(value, 1, 31)),
+                "NCCL_IB_RETRY_CNT" => ("a number from 0 to 7", is_within(value, 0, 7)),
+                "NCCL_IB_SL" => ("a number from 0 to 15", is_within(value, 0, 15)),
+                "NCCL_IB_TC" => ("a number from 0 to 255", is_within(value, 0, 255)),
+                "NCCL_IB_GID_INDEX" => ("a number", is_number(value)),
                 _ => continue,
             };
             if !fits {

@@ -21,6 +21,8 @@ pub(in crate::lint) fn nodes(rule: &Rule, scene: &Scene<'_>) {
         let by_torch = command.torchrun().or_else(|| command.module(OLD_LAUNCHER));
         let (name, names) = if by_torch.is_some() {
             ("--nnodes", NNODES)
+        } else if command.module(PADDLE).is_some() {
+            ("--nnodes", NNODES)
         } else if command.call(&["accelerate"]).is_some() {
             ("--num_machines", MACHINES)
         } else {
@@ -46,9 +48,10 @@ pub(in crate::lint) fn nodes(rule: &Rule, scene: &Scene<'_>) {
                 format!("`{}`", word.text)
             };
             let hint = match name {
-                "--nnodes" => {
+                "--nnodes" if by_torch.is_some() => {
                     "leave the option out: torchrun reads PET_NNODES, which is set in every pod"
                 }
+                "--nnodes" => "leave the option out: PADDLE_NNODES is set in every pod",
                 _ => "name as many as there are pods: `$PET_NNODES` is set in every one",
             };
             let message = format!("`{name}` is {found}, the job has {}", counted(pods, "pod"));
@@ -58,6 +61,7 @@ pub(in crate::lint) fn nodes(rule: &Rule, scene: &Scene<'_>) {
 }
 
 const OLD_LAUNCHER: &str = "torch.distributed.launch";
+const PADDLE: &str = "paddle.distributed.launch";
 
 /// What `WORLD_SIZE` is in a pod: the processes of all pods where `nprocPerNode` is a number.
 fn world_size(scene: &Scene<'_>) -> Option<u64> {
@@ -81,6 +85,15 @@ fn processes<'a>(scene: &Scene<'a>, pod: &Pod<'a>) -> Option<(u64, String, Place
             format!("`--nproc_per_node` is {count}"),
             pod.command_at(word.item),
         ));
+    }
+    if let (Some(_), Some(word)) = (
+        command.module(PADDLE),
+        command.option(&["--devices", "--gpus"]),
+    ) {
+        let listed = word.text.split(',').map(str::trim);
+        let numbers = listed.filter(|part| part.parse::<u32>().is_ok()).count() as u64;
+        let place = pod.command_at(word.item);
+        return (numbers > 0).then(|| (numbers, format!("`--devices` names {numbers}"), place));
     }
     let Framework::PyTorch(pytorch) = &scene.job.framework else {
         return None;

@@ -1,0 +1,301 @@
+//! Schedules, batch Jobs and Deployments that cannot do what they are written for.
+
+use super::{
+    super::{
+        Rule,
+        advice::{Advice, Look, ODD, WRONG, rule},
+        command::base_name,
+        companions::{Companion, Companions, at},
+        scene::is_gpu,
+    },
+    is, items, text,
+};
+use crate::spec::{Node, Value};
+
+/// The rules.
+pub(in crate::lint) static RULES: &[Advice] = &[
+    Advice {
+        rule: rule(
+            "TY914",
+            WRONG,
+            "schedule that the cluster refuses",
+            "A CronJob has five fields: minute, hour, day of the month, month, day of the week. A sixth one for seconds, a number out \
+             of its range and a time zone in the schedule are refused.",
+        ),
+        look: Look::Companion(schedule),
+    },
+    Advice {
+        rule: rule(
+            "TY915",
+            WRONG,
+            "batch Job with fewer pods than nodes",
+            "torchrun waits until as many agents have joined as `--nnodes` says. A batch Job runs `parallelism` pods at a time, one \
+             where it states none, so the others never join.",
+        ),
+        look: Look::Companion(too_few_pods),
+    },
+    Advice {
+        rule: rule(
+            "TY916",
+            ODD,
+            "training in an object that never ends",
+            "The pods of a Deployment, StatefulSet, ReplicaSet or DaemonSet are started again whenever they end, also after \
+             success: the training begins once more and keeps its GPUs.",
+        ),
+        look: Look::Companion(never_ends),
+    },
+    Advice {
+        rule: rule(
+            "TY917",
+            WRONG,
+            "selector that does not match its template",
+            "The API server refuses an object whose `selector` does not match the labels of its own template.",
+        ),
+        look: Look::Companion(own_selector),
+    },
+];
+
+/// What is wrong with one field of a schedule.
+fn wrong_field(field: &str, name: &str, least: u32, most: u32) -> Option<String> {
+    const NAMES: [&str; 19] = [
+        "JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC", "SUN",
+        "MON", "TUE", "WED", "THU", "FRI", "SAT",
+    ];
+    for part in field.split(',') {
+        let (range, step) = match part.split_once('/') {
+            Some((range, step)) => (range, Some(step)),
+            None => (part, None),
+        };
+        if step.is_some_and(|step| {
+            step.parse::<u32>().is_ok_and(|step| step == 0) || step.parse::<u32>().is_err()
+        }) {
+            return Some(format!("the step of `{part}` is no number above 0"));
+        }
+        if matches!(range, "*" | "?") {
+            continue;
+        }
+        for end in range.splitn(2, '-') {
+            if NAMES.contains(&end.to_ascii_uppercase().as_str()) && least <= 1 && most <= 12 {
+                continue;
+            }
+            match end.parse::<u32>() {
+                Ok(number) if (least..=most).contains(&number) => {}
+                _ => {
+                    return Some(format!(
+                        "the {name} `{end}` is not between {least} and {most}"
+                    ));
+                }
+            }
+        }
+    }
+    None
+}
+
+/// What is wrong with a schedule.
+fn wrong_schedule(schedule: &str) -> Option<String> {
+    const FIELDS: [(&str, u32, u32); 5] = [
+        ("minute", 0, 59),
+        ("hour", 0, 23),
+        ("day of the month", 1, 31),
+        ("month", 1, 12),
+        ("day of the week", 0, 6),
+    ];
+    const WORDS: [&str; 7] = [
+        "@annually",
+        "@daily",
+        "@hourly",
+        "@midnight",
+        "@monthly",
+        "@weekly",
+        "@yearly",
+    ];
+    if schedule.starts_with("TZ=") || schedule.starts_with("CRON_TZ=") {
+        return Some("it has a time zone".to_owned());
+    }
+    if schedule.starts_with('@') {
+        let known = WORDS.contains(&schedule) || schedule.starts_with("@every ");
+        return (!known).then(|| "the word is unknown".to_owned());
+    }
+    let fields: Vec<&str> = schedule.split_whitespace().collect();
+    if fields.len() != FIELDS.len() {
+        return Some(format!("it has {} fields", fields.len()));
+    }
+    let mut pairs = fields.iter().zip(FIELDS);
+    pairs.find_map(|(field, (name, least, most))| wrong_field(field, name, least, most))
+}
+
+fn schedule(rule: &Rule, companion: &Companion<'_>, _: &Companions<'_>) {
+    let Some(found) = text(companion.tree, &["spec", "schedule"]) else {
+        return;
+    };
+    // A template that is not filled in is another rule's.
+    if !is(companion, "CronJob") || found.contains(['$', '{', '<']) {
+        return;
+    }
+    if let Some(wrong) = wrong_schedule(found.trim()) {
+        companion.place.key("spec").key("schedule").report_with(
+            rule,
+            format!("the schedule `{found}` is refused: {wrong}"),
+            "write five fields such as `0 2 * * *`, and the time zone in `timeZone`",
+        );
+    }
+}
+
+/// The words of the command of a container.
+fn words(container: &Node) -> impl Iterator<Item = &str> {
+    let lists = ["command", "args"].into_iter();
+    let list = lists.flat_map(|key| items(container, &[key]).iter().filter_map(Node::as_str));
+    list.flat_map(str::split_whitespace)
+}
+
+fn too_few_pods(rule: &Rule, companion: &Companion<'_>, _: &Companions<'_>) {
+    let path: &[&str] = match companion.kind {
+        "Job" => &["spec"],
+        "CronJob" => &["spec", "jobTemplate", "spec"],
+        _ => return,
+    };
+    let version = text(companion.tree, &["apiVersion"]).unwrap_or_default();
+    let Some(spec) = at(companion.tree, path).filter(|_| version.starts_with("batch/")) else {
+        return;
+    };
+    let parallelism = match at(spec, &["parallelism"]).map(|node| &node.value) {
+        None => 1,
+        Some(Value::Int(count)) => u64::try_from(*count).unwrap_or_default(),
+        Some(_) => return,
+    };
+    let place = path
+        .iter()
+        .fold(companion.place.clone(), |place, key| place.key(key));
+    for container in items(spec, &["template", "spec", "containers"]) {
+        let words: Vec<&str> = words(container).collect();
+        let runs = |word: &&str| base_name(word) == "torchrun" || *word == "torch.distributed.run";
+        if !words.iter().any(runs) {
+            continue;
+        }
+        let number = words.iter().enumerate().find_map(|(index, word)| {
+            let value = match word.split_once('=') {
+                Some(("--nnodes" | "-nnodes", value)) => value,
+                None if matches!(*word, "--nnodes" | "-nnodes") => words.get(index + 1)?,
+                _ => return None,
+            };
+            value.parse::<u64>().ok()
+        });
+        if let Some(nodes) = number.filter(|nodes| *nodes > parallelism) {
+            place.key("parallelism").report_with(
+                rule,
+                format!("torchrun waits for {nodes} nodes, the Job runs {parallelism} pods at a time"),
+                format!("write `parallelism: {nodes}` and `completions: {nodes}`, with `completionMode: Indexed`"),
+            );
+        }
+    }
+}
+
+/// Kinds whose pods are started again whenever they end.
+const ENDLESS: [&str; 4] = ["DaemonSet", "Deployment", "ReplicaSet", "StatefulSet"];
+
+fn never_ends(rule: &Rule, companion: &Companion<'_>, _: &Companions<'_>) {
+    const LAUNCHERS: [&str; 4] = ["torchrun", "horovodrun", "mpirun", "deepspeed"];
+    if !ENDLESS.contains(&companion.kind) {
+        return;
+    }
+    let path = ["spec", "template", "spec", "containers"];
+    let place = path
+        .iter()
+        .fold(companion.place.clone(), |place, key| place.key(key));
+    for (index, container) in items(companion.tree, &path).iter().enumerate() {
+        // What has a port or a probe serves, with as many processes as it needs.
+        let serves = ["ports", "readinessProbe", "livenessProbe"]
+            .iter()
+            .any(|key| at(container, &[key]).is_some());
+        let limits = at(container, &["resources", "limits"]).map(|limits| &limits.value);
+        let on_gpus = matches!(limits, Some(Value::Map(entries)) if entries.iter().any(|entry| is_gpu(&entry.key)));
+        let words: Vec<&str> = words(container).collect();
+        let launcher = words
+            .iter()
+            .find(|word| LAUNCHERS.contains(&base_name(word)));
+        let trains = words.iter().any(|word| {
+            let name = base_name(word);
+            name.contains("train") || name.contains("tune") || name.contains("pretrain")
+        });
+        if let Some(launcher) = launcher.filter(|_| on_gpus && trains && !serves) {
+            place.index(index).report_with(
+                rule,
+                format!(
+                    "`{}` is started again by the {} after it has trained",
+                    base_name(launcher),
+                    companion.kind
+                ),
+                "make it a job, such as a PyTorchJob, or a batch Job for one pod",
+            );
+        }
+    }
+}
+
+fn own_selector(rule: &Rule, companion: &Companion<'_>, _: &Companions<'_>) {
+    let version = text(companion.tree, &["apiVersion"]).unwrap_or_default();
+    if !ENDLESS.contains(&companion.kind) || version != "apps/v1" {
+        return;
+    }
+    let selector = at(companion.tree, &["spec", "selector", "matchLabels"]);
+    let Some(Value::Map(entries)) = selector.map(|node| &node.value) else {
+        return;
+    };
+    let path = ["spec", "template", "metadata", "labels"];
+    let place = companion
+        .place
+        .key("spec")
+        .key("selector")
+        .key("matchLabels");
+    for entry in entries {
+        let Some(wanted) = entry.value.as_str() else {
+            continue;
+        };
+        let labels = at(companion.tree, &path);
+        let found = labels.and_then(|labels| text(labels, &[&entry.key]));
+        if found != Some(wanted) {
+            place.key(&entry.key).report_with(
+                rule,
+                format!(
+                    "the selector wants `{}: {wanted}`, the template has {}",
+                    entry.key,
+                    found.map_or_else(|| "no such label".to_owned(), |found| format!("`{found}`"))
+                ),
+                format!("label the template with `{}: {wanted}`", entry.key),
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn schedules() {
+        for right in [
+            "0 2 * * *",
+            "*/15 * * * *",
+            "0 2 * * 1-5",
+            "0 0 1,15 * *",
+            "@daily",
+            "@every 1h",
+            "30 4 * JAN-MAR MON",
+            "0 2 * * ?",
+        ] {
+            assert_eq!(wrong_schedule(right), None, "{right}");
+        }
+        for wrong in [
+            "0 0 2 * * *",
+            "60 * * * *",
+            "0 24 * * *",
+            "0 2 0 * *",
+            "0 2 * *",
+            "TZ=UTC 0 2 * * *",
+            "@sometimes",
+            "*/0 * * * *",
+            "at two",
+        ] {
+            assert!(wrong_schedule(wrong).is_some(), "{wrong}");
+        }
+    }
+}
