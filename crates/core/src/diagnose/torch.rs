@@ -229,10 +229,21 @@ pub(super) fn exception(text: &[u8]) -> Option<&str> {
         "Aborted",
     ]
     .iter()
-    .any(|suffix| last.ends_with(suffix));
+    .any(|suffix| last.ends_with(suffix))
+        || of_module_of_exceptions(name);
     let named = last.starts_with(|first: char| first.is_ascii_uppercase()) || last.starts_with('_');
     // Command-line tools print a bare `Error: `.
     (ends && kind && named && last != "Error").then_some(name)
+}
+
+/// Whether an exception is from a module that says so, which names it without a suffix:
+/// `google.api_core.exceptions.ServiceUnavailable`.
+fn of_module_of_exceptions(name: &str) -> bool {
+    let Some((module, _)) = name.rsplit_once('.') else {
+        return false;
+    };
+    let mut parts = module.split('.');
+    parts.any(|part| matches!(part, "exceptions" | "errors" | "error" | "exc"))
 }
 
 #[cfg(test)]

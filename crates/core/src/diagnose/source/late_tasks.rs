@@ -6,13 +6,14 @@ use std::collections::BTreeSet;
 use super::{MAX_NAMES, lossy, numbers};
 
 /// What introduces a list.
-const HEADS: [&[u8]; 6] = [
+const HEADS: [&[u8]; 7] = [
     b"issing ranks:",
     b"talled ranks:",
     b"imed out task names",
     b"tasks are unhealthy",
     b"tasks have crashed",
     b"asks that have not reached the barrier",
+    b"in coordination service: UNAVAILABLE: Task",
 ];
 
 /// Tasks that were named.
@@ -95,6 +96,11 @@ mod tests {
         late.note(b"Missing ranks:", None);
         late.note(b"[gradients/dense, gradients/bias]", Some(2));
         assert_eq!(late.tasks, [2].into());
+        let mut late = LateTasks::default();
+        let lost = "/job:jax_worker/replica:0/task:3 has been set to ERROR in coordination service: UNAVAILABLE: \
+                    Task /job:jax_worker/replica:0/task:3 heartbeat timeout.";
+        late.note(lost.as_bytes(), None);
+        assert_eq!(late.tasks, [3].into());
         let mut late = LateTasks::default();
         late.note(b"Missing ranks:", Some(0));
         late.note(b"3: [gradients/dense, gradients/bias]", Some(0));

@@ -115,10 +115,12 @@ fn is_tensorflow_fatal(head: &[u8]) -> bool {
 
 /// Errors that programs log in runs that succeed.
 fn is_harmless(text: &[u8]) -> bool {
-    const WORDS: [&[u8]; 14] = [
+    const WORDS: [&[u8]; 16] = [
         b"PMIX ERROR",
         b"PMIX_ERROR",
         b"Unable to register cu",
+        b"NRT:nrt_close",
+        b"NRT:nrt_infodump",
         b"E0000 00:00",
         b"wandb",
         b"asyncio",

@@ -93,6 +93,10 @@ pub(in crate::diagnose) struct Marks {
     pub(in crate::diagnose) passed: u64,
     /// The same with several steps behind it: other ranks may finish one or two more steps after one has failed.
     pub(in crate::diagnose) survived: u64,
+    /// The last line that explains a failure by itself.
+    pub(in crate::diagnose) cause: u64,
+    /// The last line with which a program was started again by hand or by a script, behind a failure.
+    pub(in crate::diagnose) run: u64,
     pub(super) top_step: Option<u64>,
 }
 
@@ -122,7 +126,20 @@ impl Marks {
                 self.survived = self.failure;
             }
         }
+        self.cause = self.cause.max(line);
         self.note_failure(line);
+    }
+
+    /// Notes that a program is started. What failed before is of an earlier run.
+    pub(super) fn note_run(&mut self, line: u64) {
+        if self.failure > 0 {
+            self.run = line;
+        }
+    }
+
+    /// Whether line `line` is of a run before the last one, and the last one failed by itself.
+    pub(in crate::diagnose) fn of_earlier_run(&self, line: u64) -> bool {
+        line < self.run && self.run < self.cause
     }
 
     pub(super) fn note_failure(&mut self, line: u64) {

@@ -91,6 +91,17 @@ impl Source {
                 }
                 _ => self.summary.rank = rank,
             }
+        } else if let Some(at) = memchr::memmem::find(text, b"noticed that process rank ")
+            && let Some(rest) = text.strip_suffix(b" exited on")
+            && let rest = lossy(rest.get(at + 26..).unwrap_or_default())
+            && let Some((rank, node)) = rest.split_once(" with PID ")
+        {
+            // PRRTE breaks the line before the signal.
+            self.summary.rank = first_number(rank);
+            self.summary.node = node
+                .split_once(" on node ")
+                .map(|(_, node)| node.to_owned());
+            self.summary.first = true;
         } else if let Some(rest) = text.strip_prefix(b"=")
             && let rest = lossy(rest.trim_ascii())
             && let Some((process, node)) = rest.split_once(" RUNNING AT ")
@@ -256,12 +267,9 @@ impl Source {
         } else {
             &mut self.errors.user
         };
-        let survived = self.marks.survived;
-        if kept
-            .as_ref()
-            .is_some_and(|known| known.last_line <= survived)
-        {
-            // The program caught that one and trained on.
+        let passed = self.marks.survived.max(self.marks.run);
+        if kept.as_ref().is_some_and(|known| known.last_line <= passed) {
+            // The program caught that one and trained on, or was started again.
             *kept = None;
         }
         let seen = kept.get_or_insert_with(|| Seen::new(number, stamp));

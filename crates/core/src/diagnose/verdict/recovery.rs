@@ -67,10 +67,13 @@ pub(super) fn of_exception(source: &Source, seen: &Seen) -> bool {
         || (is_far_behind(source, last) && by_training(source, last, Stage::Cause))
 }
 
-/// Whether a program caught it and trained on, before something else ended the job. One step is enough behind an import
+/// Whether it is of an earlier run in the same log, or a program caught it and trained on, before something else ended the job. One step is enough behind an import
 /// that failed; other ranks may finish a step or two after one has failed.
 pub(super) fn before_the_cause(source: &Source, seen: &Seen, label: &str) -> bool {
     const IMPORTS: [&str; 2] = ["module_missing", "version_mismatch"];
+    if source.marks.of_earlier_run(seen.last_line) {
+        return true;
+    }
     if IMPORTS.contains(&label) {
         return seen.last_line <= source.marks.passed;
     }
@@ -98,7 +101,11 @@ fn after_the_end(source: &Source, seen: &Seen) -> bool {
     ];
     let end = source.marks.done.max(source.marks.result);
     let exited = source.exits.iter().any(|exit| exit.evidence.line > end);
-    let of_helpers = |text: &str| OF_HELPERS.iter().any(|name| text.starts_with(name));
+    // A rank that leaves last finds the store of rank 0 gone.
+    let of_helpers = |text: &str| {
+        OF_HELPERS.iter().any(|name| text.starts_with(name))
+            || (text.starts_with("[W") && text.contains("TCPStore"))
+    };
     end > 0
         && seen.first_line > end
         && !exited
