@@ -114,9 +114,9 @@ fn always(rule: &Rule, scene: &Scene<'_>) {
     for pod in scene.pods.iter().filter(|_| scene.is_job()) {
         let ends = match (scene.job.kind, pod.role) {
             // Parameter servers do not end by themselves, nor do workers that wait for `mpirun`.
-            (Kind::MpiV1 | Kind::MpiV2, role) => role == Role::Launcher,
+            (Kind::MpiV1 | Kind::MpiV2, of) => of == Role::Launcher,
             (Kind::Paddle, Role::Master) => false,
-            (_, role) => role.lower() != "ps",
+            (_, of) => of.lower() != "ps",
         };
         let policy = scene
             .job

@@ -19,9 +19,7 @@ pub(in crate::lint) fn nodes(rule: &Rule, scene: &Scene<'_>) {
     for pod in scene.ranks() {
         let command = pod.command();
         let by_torch = command.torchrun().or_else(|| command.module(OLD_LAUNCHER));
-        let (name, names) = if by_torch.is_some() {
-            ("--nnodes", NNODES)
-        } else if command.module(PADDLE).is_some() {
+        let (name, names) = if by_torch.or_else(|| command.module(PADDLE)).is_some() {
             ("--nnodes", NNODES)
         } else if command.call(&["accelerate"]).is_some() {
             ("--num_machines", MACHINES)
