@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::{
     call::{Call, Outcome},
     control::until,
-    run::{job, run},
+    run::{interrupted_by, job, run, send},
 };
 
 const SCRIPT: &str = "trap 'echo saved; exit 0' TERM; echo ready; \
@@ -170,4 +170,24 @@ fn a_run_that_does_not_listen_is_ended_at_once() {
         0,
         &["killing all pods of job `j`", "job `j` was stopped after"],
     );
+}
+
+#[test]
+fn nohup_run_outlives_its_terminal() {
+    let call = run(&[], &job(1, SCRIPT));
+    let bare = call.command();
+    // As `nohup` starts it.
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", "trap '' HUP; exec \"$0\" \"$@\""])
+        .arg(bare.get_program())
+        .args(bare.get_args())
+        .current_dir(call.folder());
+    let go = call.folder().join("go");
+    let (code, stdout, stderr) = interrupted_by(&mut command, |pid| {
+        send("-HUP", pid);
+        std::fs::write(go, "").expect("the folder takes files");
+    });
+    assert_eq!(code, Some(0), "{stdout}\n{stderr}");
+    assert!(stdout.contains("over"), "{stdout}");
 }
