@@ -191,3 +191,35 @@ fn nohup_run_outlives_its_terminal() {
     assert_eq!(code, Some(0), "{stdout}\n{stderr}");
     assert!(stdout.contains("over"), "{stdout}");
 }
+
+#[test]
+fn a_stopped_engine_is_reported() {
+    let call = run(&["-d", "--format", "json"], &job(1, SCRIPT));
+    let started = call.run();
+    assert_eq!(started.code, Some(0), "{started:?}");
+    let ready: Value = serde_json::from_str(&started.stdout).expect("stdout is JSON");
+    let pid = ready["pid"].as_u64().and_then(|pid| pid.try_into().ok());
+    let pid = pid.expect("the engine has a process");
+    until(&call, &["logs", "j"], |logs| logs.stdout.contains("ready"));
+    send("-STOP", pid);
+    let asked: Vec<Outcome> = [
+        &["stop", "j"][..],
+        &["stop", "--all", "--now"],
+        &["suspend", "j"],
+        &["restart", "j"],
+        &["stacks", "j"],
+        &["exec", "j", "--rank", "0", "--", "true"],
+        &["delete", "j"],
+    ]
+    .iter()
+    .map(|words| call.again(words).run())
+    .collect();
+    send("-CONT", pid);
+    let stopped = call.again(&["stop", "j"]).run();
+    for outcome in asked {
+        let engine = format!("the engine of job `j`, process {pid}, is stopped");
+        let hint = format!("`kill -CONT {pid}` continues it");
+        says(&outcome, 2, &[&engine, &hint]);
+    }
+    says(&stopped, 0, &["job `j` was stopped after"]);
+}
