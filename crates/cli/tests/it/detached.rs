@@ -223,3 +223,30 @@ fn a_stopped_engine_is_reported() {
     }
     says(&stopped, 0, &["job `j` was stopped after"]);
 }
+
+#[test]
+fn stop_reports_a_killed_engine() {
+    let script = "trap '' TERM; echo ready; while :; do sleep 0.05; done";
+    let job = job(1, script).replace("Seconds: 5", "Seconds: 600");
+    let call = run(&["-d", "--format", "json"], &job);
+    let started = call.run();
+    assert_eq!(started.code, Some(0), "{started:?}");
+    let ready: Value = serde_json::from_str(&started.stdout).expect("stdout is JSON");
+    let pid = ready["pid"].as_u64().and_then(|pid| pid.try_into().ok());
+    until(&call, &["logs", "j"], |logs| logs.stdout.contains("ready"));
+    let mut stop = call
+        .again(&["stop", "j"])
+        .command()
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("sh can be started");
+    let mut stderr = BufReader::new(stop.stderr.take().expect("stderr is piped"));
+    let mut text = String::new();
+    stderr.read_line(&mut text).expect("stderr is UTF-8");
+    assert!(text.starts_with("stopping job `j`"), "{text}");
+    send("-KILL", pid.expect("the engine has a process"));
+    let rest = std::io::read_to_string(stderr).expect("stderr is UTF-8");
+    assert_eq!(stop.wait().expect("it ends").code(), Some(0), "{rest}");
+    assert!(rest.contains("(Interrupted)"), "{rest}");
+    assert!(!rest.contains("was stopped"), "{rest}");
+}
