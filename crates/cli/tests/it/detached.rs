@@ -250,3 +250,20 @@ fn stop_reports_a_killed_engine() {
     assert!(rest.contains("(Interrupted)"), "{rest}");
     assert!(!rest.contains("was stopped"), "{rest}");
 }
+
+#[test]
+fn pods_of_a_killed_engine_are_lost() {
+    let call = run(&["-d", "--format", "json"], &job(1, SCRIPT));
+    let started = call.run();
+    assert_eq!(started.code, Some(0), "{started:?}");
+    let ready: Value = serde_json::from_str(&started.stdout).expect("stdout is JSON");
+    let pid = ready["pid"].as_u64().and_then(|pid| pid.try_into().ok());
+    until(&call, &["status", "j"], |page| {
+        page.stdout.contains("Master 1 (1 active)")
+    });
+    send("-KILL", pid.expect("the engine has a process"));
+    let page = until(&call, &["status", "j"], |page| {
+        page.stdout.contains("Interrupted")
+    });
+    assert!(page.stdout.contains("Master 1 (1 lost)"), "{page:?}");
+}
