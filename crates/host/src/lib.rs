@@ -57,6 +57,6 @@ pub use prepare::{NO_IMAGE, gpu_count};
 pub use ranks::Ranks;
 pub use remote::pod_exec_main;
 pub use request::{Accelerators, RunEvent, RunOptions, RunRequest, Stream, count_lines};
-pub use stop::StopHandle;
+pub use stop::{StopHandle, stop_signals};
 pub use store::{FailedRank, InjectionResult, Outcome, RunReport};
 pub use trainyard_stacks::report as stacks;

@@ -1,15 +1,39 @@
 //! Asking a run to stop: once for an orderly stop, twice for one at once.
 
 use std::{
-    io,
+    fs, io,
     os::{
         fd::{AsFd, BorrowedFd},
         unix::net::UnixStream,
     },
-    sync::Arc,
+    sync::{Arc, OnceLock},
 };
 
 use signal_hook::{consts, low_level::pipe};
+
+/// The signals with which people and machines end this program: `SIGINT`, `SIGTERM`, and `SIGHUP` unless the program was started
+/// with `SIGHUP` ignored, as `nohup` does for a run that must outlive its terminal.
+///
+/// Decided by the first call, which has to come before any of them gets a handler.
+pub fn stop_signals() -> &'static [i32] {
+    static SIGNALS: OnceLock<Vec<i32>> = OnceLock::new();
+    SIGNALS.get_or_init(|| {
+        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let mut signals = vec![consts::SIGINT, consts::SIGTERM];
+        if !is_ignored(&status, consts::SIGHUP) {
+            signals.push(consts::SIGHUP);
+        }
+        signals
+    })
+}
+
+/// Whether the process of which `status` is `/proc/PID/status` ignores `signal`.
+fn is_ignored(status: &str, signal: i32) -> bool {
+    let mut lines = status.lines();
+    let mask = lines.find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
+}
 
 /// The way to stop a run from outside. Clones are the same handle.
 ///
@@ -35,11 +59,10 @@ impl StopHandle {
         Ok(Self(Arc::new(Ends { requests, asks })))
     }
 
-    /// Makes the signals with which people and machines end programs (`SIGINT`, `SIGTERM`,
-    /// `SIGHUP`) requests to stop.
+    /// Makes each of [`stop_signals`] a request to stop.
     pub fn listen_to_signals(&self) -> io::Result<()> {
-        for signal in [consts::SIGINT, consts::SIGTERM, consts::SIGHUP] {
-            pipe::register(signal, self.0.asks.try_clone()?)?;
+        for signal in stop_signals() {
+            pipe::register(*signal, self.0.asks.try_clone()?)?;
         }
         Ok(())
     }
@@ -59,5 +82,23 @@ impl StopHandle {
 
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.requests.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ignored_signals_are_read() {
+        let status = "SigBlk:\t0000000000000000\nSigIgn:\t0000000000001001\n";
+        for (signal, want) in [
+            (consts::SIGHUP, true),
+            (consts::SIGINT, false),
+            (consts::SIGPIPE, true),
+        ] {
+            assert_eq!(is_ignored(status, signal), want, "{signal}");
+        }
+        assert!(!is_ignored("", consts::SIGHUP));
     }
 }

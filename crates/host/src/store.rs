@@ -39,6 +39,7 @@ mod writer;
 
 use std::{
     fs, io,
+    os::fd::OwnedFd,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -86,6 +87,8 @@ const REPLACED: &str = "replaced";
 /// How long the engine may take to read the stacks of all ranks: a process in the middle of a large mapping cannot be read until
 /// that is done.
 const STACKS_WITHIN: Duration = Duration::from_mins(1);
+/// How long the engine may take to note a request: it does so between two turns of its loop.
+const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 /// More than any version takes.
 const MAX_VERSION: u64 = 64;
 
@@ -314,8 +317,7 @@ impl RunFolder {
     pub fn request_stacks(&self, ranks: &[u32], native: bool) -> Result<RunStacks, StoreError> {
         let ranks = ranks.to_vec();
         let request = Request::Stacks { ranks, native };
-        let answer = crate::remote::ask_within(&self.path, &request, &[], Some(STACKS_WITHIN));
-        let (answer, descriptors) = answer.map_err(|source| self.no_answer(source))?;
+        let (answer, descriptors) = self.ask_within(&request, &[], Some(STACKS_WITHIN))?;
         let memory = match answer {
             Answer::Refused { message } => return Err(StoreError::Refused { message }),
             Answer::Stacks => descriptors.into_iter().next(),
@@ -331,8 +333,7 @@ impl RunFolder {
         // The engine answers at its limit; a second more is for the answer itself.
         let limit = Duration::from_secs(u64::from(recording.timeout_seconds) + 10);
         let request = Request::Profile(recording.clone());
-        let answer = crate::remote::ask_within(&self.path, &request, &[], Some(limit));
-        let (answer, descriptors) = answer.map_err(|source| self.no_answer(source))?;
+        let (answer, descriptors) = self.ask_within(&request, &[], Some(limit))?;
         let memory = match answer {
             Answer::Refused { message } => return Err(StoreError::Refused { message }),
             Answer::Profile => descriptors.into_iter().next(),
@@ -356,22 +357,41 @@ impl RunFolder {
             container: container.map(str::to_owned),
             command: command.to_vec(),
         };
-        match crate::remote::ask(&self.path, &request, &[0, 1, 2]) {
-            Ok(Answer::Refused { message }) => Err(StoreError::Refused { message }),
-            Ok(Answer::Ended { code }) => Ok(code),
-            Ok(Answer::Done | Answer::Stacks | Answer::Profile) => {
-                Err(self.no_answer(unexpected()))
-            }
-            Err(source) => Err(self.no_answer(source)),
+        // A command may take as long as it likes.
+        match self.ask_within(&request, &[0, 1, 2], None)?.0 {
+            Answer::Refused { message } => Err(StoreError::Refused { message }),
+            Answer::Ended { code } => Ok(code),
+            Answer::Done | Answer::Stacks | Answer::Profile => Err(self.no_answer(unexpected())),
         }
     }
 
     fn ask(&self, request: &Request) -> Result<(), StoreError> {
-        let answer = crate::remote::ask(&self.path, request, &[]);
-        let answer = answer.and_then(|answer| match answer {
-            Answer::Refused { message } => Err(io::Error::other(message)),
+        match self.ask_within(request, &[], Some(ANSWER_WITHIN))?.0 {
+            Answer::Refused { message } => Err(self.no_answer(io::Error::other(message))),
             Answer::Ended { .. } | Answer::Done | Answer::Stacks | Answer::Profile => Ok(()),
-        });
+        }
+    }
+
+    /// Asks the engine, unless it is stopped: then it would answer whenever somebody continues it.
+    fn ask_within(
+        &self,
+        request: &Request,
+        streams: &[i32],
+        limit: Option<Duration>,
+    ) -> Result<(Answer, Vec<OwnedFd>), StoreError> {
+        if let Some(pid) = self
+            .path
+            .parent()
+            .and_then(live_holder)
+            .map(|holder| holder.pid)
+            && is_stopped(pid)
+        {
+            return Err(StoreError::EngineStopped {
+                job: self.job.clone(),
+                pid,
+            });
+        }
+        let answer = crate::remote::ask_within(&self.path, request, streams, limit);
         answer.map_err(|source| self.no_answer(source))
     }
 
@@ -414,10 +434,23 @@ fn unexpected() -> io::Error {
 
 /// The run that holds the lock in the folder of a job.
 fn holder(folder: &Path) -> Option<String> {
+    live_holder(folder).map(|holder| holder.run_id)
+}
+
+/// Who holds the lock in the folder of a job.
+fn live_holder(folder: &Path) -> Option<writer::Holder> {
     let lock = files::open(&folder.join(LOCK)).ok()?;
     let holder = writer::Holder::read(&lock)?;
     let held = Flock::lock(lock, FlockArg::LockSharedNonblock).is_err();
-    held.then_some(holder.run_id)
+    held.then_some(holder)
+}
+
+/// Whether a process was stopped, by Ctrl-Z, `SIGSTOP` or a debugger.
+fn is_stopped(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name before it may hold anything.
+    let state = stat.rsplit_once(") ");
+    state.is_some_and(|(_, state)| state.starts_with(['T', 't']))
 }
 
 /// The names of the folders in `path`, sorted; none where `path` does not exist. A link is not a folder, and `path` is none.

@@ -305,6 +305,11 @@ impl Page {
 
     fn pods(&mut self, report: &JobReport) {
         let mut roles = Vec::new();
+        // The status is what the engine decided last; its pods ended with it.
+        let active = match report.row.state {
+            "Interrupted" => "lost",
+            _ => "active",
+        };
         for (role, wanted) in &report.replicas {
             let counts = report
                 .status
@@ -313,7 +318,7 @@ impl Page {
                 .cloned()
                 .unwrap_or_default();
             let counts = [
-                (counts.active, "active"),
+                (counts.active, active),
                 (counts.succeeded, "succeeded"),
                 (counts.failed, "failed"),
             ];

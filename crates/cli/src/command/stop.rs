@@ -11,13 +11,17 @@ use crate::{
     args::{Stop, Which},
     failure::{Exit, Failure},
     printer::Printer,
-    stored, words,
+    stored::{self, Stored},
+    words,
 };
 
 /// Poll interval for a run that is being stopped.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// How often it is printed that the run has not ended.
 const SAY_EVERY: Duration = Duration::from_secs(5);
+
+/// The state of a run that was stopped.
+const STOPPED: &str = "Stopped";
 
 /// Stops what the arguments name, and waits until it has ended.
 pub(super) fn run(args: &Stop, printer: &mut Printer) -> Result<Exit, Failure> {
@@ -67,10 +71,14 @@ pub(super) fn run(args: &Stop, printer: &mut Printer) -> Result<Exit, Failure> {
     for run in &runs {
         wait(&run.folder, began, printer);
         let took = words::duration(began.elapsed());
-        printer.summary(&format!(
-            "job `{}` was stopped after {took}",
-            run.record.name
-        ));
+        let job = &run.record.name;
+        // It may have ended by itself in between, or its engine was killed. One that was deleted meanwhile was stopped before.
+        let state = Stored::read(run.folder.clone()).map_or(STOPPED, |ended| ended.state());
+        printer.summary(&if state == STOPPED {
+            format!("job `{job}` was stopped after {took}")
+        } else {
+            format!("job `{job}` ended otherwise after {took} ({state}); `trainyard explain {job}` shows why")
+        });
     }
     Ok(Exit::Done)
 }

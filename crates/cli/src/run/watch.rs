@@ -9,7 +9,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use signal_hook::{consts, flag};
+use signal_hook::flag;
+use trainyard_host::stop_signals;
 
 use super::{
     queue::Queue,
@@ -32,8 +33,8 @@ impl Signals {
     /// Listens from now on.
     pub(crate) fn listen() -> io::Result<Self> {
         let asked = Arc::new(AtomicBool::new(false));
-        for signal in [consts::SIGINT, consts::SIGTERM, consts::SIGHUP] {
-            flag::register(signal, Arc::clone(&asked))?;
+        for signal in stop_signals() {
+            flag::register(*signal, Arc::clone(&asked))?;
         }
         Ok(Self(asked))
     }

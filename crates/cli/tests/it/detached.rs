@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::{
     call::{Call, Outcome},
     control::until,
-    run::{job, run},
+    run::{interrupted_by, job, run, send},
 };
 
 const SCRIPT: &str = "trap 'echo saved; exit 0' TERM; echo ready; \
@@ -170,4 +170,100 @@ fn a_run_that_does_not_listen_is_ended_at_once() {
         0,
         &["killing all pods of job `j`", "job `j` was stopped after"],
     );
+}
+
+#[test]
+fn nohup_run_outlives_its_terminal() {
+    let call = run(&[], &job(1, SCRIPT));
+    let bare = call.command();
+    // As `nohup` starts it.
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", "trap '' HUP; exec \"$0\" \"$@\""])
+        .arg(bare.get_program())
+        .args(bare.get_args())
+        .current_dir(call.folder());
+    let go = call.folder().join("go");
+    let (code, stdout, stderr) = interrupted_by(&mut command, |pid| {
+        send("-HUP", pid);
+        std::fs::write(go, "").expect("the folder takes files");
+    });
+    assert_eq!(code, Some(0), "{stdout}\n{stderr}");
+    assert!(stdout.contains("over"), "{stdout}");
+}
+
+#[test]
+fn a_stopped_engine_is_reported() {
+    let call = run(&["-d", "--format", "json"], &job(1, SCRIPT));
+    let started = call.run();
+    assert_eq!(started.code, Some(0), "{started:?}");
+    let ready: Value = serde_json::from_str(&started.stdout).expect("stdout is JSON");
+    let pid = ready["pid"].as_u64().and_then(|pid| pid.try_into().ok());
+    let pid = pid.expect("the engine has a process");
+    until(&call, &["logs", "j"], |logs| logs.stdout.contains("ready"));
+    send("-STOP", pid);
+    let asked: Vec<Outcome> = [
+        &["stop", "j"][..],
+        &["stop", "--all", "--now"],
+        &["suspend", "j"],
+        &["restart", "j"],
+        &["stacks", "j"],
+        &["exec", "j", "--rank", "0", "--", "true"],
+        &["delete", "j"],
+    ]
+    .iter()
+    .map(|words| call.again(words).run())
+    .collect();
+    send("-CONT", pid);
+    let stopped = call.again(&["stop", "j"]).run();
+    for outcome in asked {
+        let engine = format!("the engine of job `j`, process {pid}, is stopped");
+        let hint = format!("`kill -CONT {pid}` continues it");
+        says(&outcome, 2, &[&engine, &hint]);
+    }
+    says(&stopped, 0, &["job `j` was stopped after"]);
+}
+
+#[test]
+fn stop_reports_a_killed_engine() {
+    let script = "trap '' TERM; echo ready; while :; do sleep 0.05; done";
+    let job = job(1, script).replace("Seconds: 5", "Seconds: 600");
+    let call = run(&["-d", "--format", "json"], &job);
+    let started = call.run();
+    assert_eq!(started.code, Some(0), "{started:?}");
+    let ready: Value = serde_json::from_str(&started.stdout).expect("stdout is JSON");
+    let pid = ready["pid"].as_u64().and_then(|pid| pid.try_into().ok());
+    until(&call, &["logs", "j"], |logs| logs.stdout.contains("ready"));
+    let mut stop = call
+        .again(&["stop", "j"])
+        .command()
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("sh can be started");
+    let mut stderr = BufReader::new(stop.stderr.take().expect("stderr is piped"));
+    let mut text = String::new();
+    stderr.read_line(&mut text).expect("stderr is UTF-8");
+    assert!(text.starts_with("stopping job `j`"), "{text}");
+    send("-KILL", pid.expect("the engine has a process"));
+    let rest = std::io::read_to_string(stderr).expect("stderr is UTF-8");
+    assert_eq!(stop.wait().expect("it ends").code(), Some(0), "{rest}");
+    assert!(rest.contains("(Interrupted)"), "{rest}");
+    assert!(!rest.contains("was stopped"), "{rest}");
+}
+
+#[test]
+fn pods_of_a_killed_engine_are_lost() {
+    let call = run(&["-d", "--format", "json"], &job(1, SCRIPT));
+    let started = call.run();
+    assert_eq!(started.code, Some(0), "{started:?}");
+    let ready: Value = serde_json::from_str(&started.stdout).expect("stdout is JSON");
+    let pid = ready["pid"].as_u64().and_then(|pid| pid.try_into().ok());
+    until(&call, &["status", "j"], |page| {
+        page.stdout.contains("Master 1 (1 active)")
+    });
+    send("-KILL", pid.expect("the engine has a process"));
+    let page = until(&call, &["status", "j"], |page| {
+        page.stdout.contains("Interrupted")
+    });
+    assert!(page.stdout.contains("Master 1 (1 lost)"), "{page:?}");
 }

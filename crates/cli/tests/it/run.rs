@@ -155,8 +155,15 @@ fn quiet_leaves_what_ranks_write_and_failures() {
 
 /// Starts the call, waits until a rank says `ready`, and has `then` act on its process number.
 pub(crate) fn interrupted(call: &Call, then: impl FnOnce(u32)) -> (Option<i32>, String, String) {
-    let mut child = call
-        .command()
+    interrupted_by(&mut call.command(), then)
+}
+
+/// The same with a command of its own.
+pub(crate) fn interrupted_by(
+    command: &mut Command,
+    then: impl FnOnce(u32),
+) -> (Option<i32>, String, String) {
+    let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

@@ -90,6 +90,14 @@ pub enum StoreError {
         #[source]
         source: io::Error,
     },
+    /// The engine of the run is stopped, so it answers nobody.
+    #[error("the engine of job `{job}`, process {pid}, is stopped (Ctrl-Z or SIGSTOP)")]
+    EngineStopped {
+        /// The job.
+        job: String,
+        /// The engine's process.
+        pid: u32,
+    },
     /// The engine of the run could not be asked, or did not answer.
     #[error("no answer from job `{job}`")]
     NoAnswer {
@@ -148,6 +156,9 @@ impl StoreError {
             }
             Self::NotRunning { .. } | Self::NoSuchJob { .. } => {
                 "`trainyard ps` lists all runs".to_owned()
+            }
+            Self::EngineStopped { pid, .. } => {
+                format!("`kill -CONT {pid}` continues it; its pods run meanwhile")
             }
             Self::Refused { .. } | Self::NoAnswer { .. } => return None,
         })
