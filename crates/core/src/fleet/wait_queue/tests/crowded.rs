@@ -95,3 +95,35 @@ fn no_node_is_kept_for_what_it_cannot_run() {
     queue.ask(&GangKey::of(&job()), time(NOW));
     assert_eq!(queue.place(time(NOW)).seated, [GangKey::of(&job())]);
 }
+
+#[test]
+fn gang_that_nobody_processes_keeps_only_nodes_with_pods() {
+    for has_pod in [false, true] {
+        let mut queue = queue();
+        let stale = large("evil", "x", 2);
+        let key = GangKey::of(&stale);
+        look_at(&mut queue, &stale, (1, 0), &[], NOW);
+        queue.ask(&key, time(NOW));
+        assert_eq!(queue.place(time(NOW)).seated, std::slice::from_ref(&key));
+        if has_pod {
+            let resident = Resident {
+                node: "a".to_owned(),
+                gang: Some(key.clone()),
+                requests: crate::gang::testing::amounts(&[(GPU, 8)]),
+                ..Resident::default()
+            };
+            let pod = PodKey {
+                namespace: "evil".to_owned(),
+                name: names(&stale)[0].clone(),
+            };
+            queue.update_pod(pod, Some(resident));
+        }
+        look(&mut queue, 1, &[], NOW);
+        queue.ask(&GangKey::of(&job()), time(NOW));
+        assert_eq!(queue.place(time(NOW)).seated, []);
+        queue.release_unused_seats(&key);
+        assert!(queue.take_placement_due());
+        let seated = queue.place(time(NOW)).seated;
+        assert_eq!(seated.len(), usize::from(!has_pod), "pod: {has_pod}");
+    }
+}
