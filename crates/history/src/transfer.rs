@@ -29,6 +29,8 @@ const END: &str = "end";
 const CUT: &str = "the file ends before its last line: it was cut off";
 /// Longest line that is read: a verdict with all its text has much less.
 const LINE_MAX: u64 = 1 << 20;
+/// Accelerator time of all runs together, in milliseconds: answers add it up in 64 bits. It is that of a million accelerators for nine years.
+const GPU_MS_MAX: i64 = 1 << 58;
 /// Columns of a run.
 const RUN: &[&str] = &[
     "uid",
@@ -201,6 +203,7 @@ impl Store {
             )));
         }
         let mut imported = Imported::default();
+        let mut gpu_ms = self.gpu_ms()?;
         let mut next: Option<Line> = lines.next()?;
         while let Some(run) = next {
             if run.table == END {
@@ -212,17 +215,27 @@ impl Store {
             if run.table != "run" {
                 return Err(lines.refused(format!("a row of `{}` without its run", run.table)));
             }
-            next = self.import_run(&run, &mut lines, &mut imported)?;
+            next = self.import_run(&run, &mut lines, &mut imported, &mut gpu_ms)?;
         }
         Err(lines.refused(CUT))
     }
 
-    /// One run; returns the line behind it.
+    /// The accelerator time of all runs together, in milliseconds.
+    fn gpu_ms(&self) -> Result<i64, HistoryError> {
+        let refused = |source| HistoryError::of(&self.path, "add up the history", source);
+        // `SUM` would fail where an import of an older version has filled the sums.
+        let sql = "SELECT CAST(TOTAL(gpu_ms) AS INTEGER) FROM phase_day";
+        let sum = self.connection.query_row(sql, [], |row| row.get(0));
+        sum.map_err(refused)
+    }
+
+    /// One run; returns the line behind it. `gpu_ms` is the accelerator time of all runs together.
     fn import_run(
         &mut self,
         run: &Line,
         lines: &mut Lines<'_>,
         imported: &mut Imported,
+        gpu_ms: &mut i64,
     ) -> Result<Option<Line>, HistoryError> {
         let path = self.path.clone();
         let refused = |source| HistoryError::of(&path, "write an imported run", source);
@@ -260,6 +273,13 @@ impl Store {
             let mut row = vec![Sql::Integer(id)];
             row.extend(values(&columns, &line).map_err(|reason| lines.refused(reason))?);
             if *table == DAYS {
+                let own = line.row.get("gpu_ms").and_then(Value::as_i64);
+                *gpu_ms = gpu_ms.saturating_add(own.unwrap_or(0));
+                if *gpu_ms > GPU_MS_MAX {
+                    return Err(
+                        lines.refused("`gpu_ms` of all runs together is more than sums hold")
+                    );
+                }
                 for sql in ADD_DAY {
                     let added = transaction.execute(sql, params_from_iter(&row));
                     added.map_err(|source| lines.wrong(&path, source))?;
@@ -274,6 +294,9 @@ impl Store {
             let added = transaction.execute(&sql, params_from_iter(&row));
             added.map_err(|source| lines.wrong(&path, source))?;
         };
+        if is_new && has_long_day(&transaction, id).map_err(refused)? {
+            return Err(lines.refused("a day of the run before it has more time than a day"));
+        }
         transaction.commit().map_err(refused)?;
         if is_update {
             imported.updated += 1;
@@ -308,6 +331,14 @@ fn forget_older(transaction: &Transaction<'_>, run: &Line) -> rusqlite::Result<b
     }
     transaction.execute("DELETE FROM run WHERE id = ?1", [id])?;
     Ok(true)
+}
+
+/// Whether a day of the run `id` has more time than a day: each of its lines may be small, and there may be many of one day.
+fn has_long_day(transaction: &Transaction<'_>, id: i64) -> rusqlite::Result<bool> {
+    let sql = "SELECT COUNT(*) FROM run_day WHERE run = ?1 AND (ms > ?2 OR gpu_ms > ?3)";
+    let most = row::DAY.saturating_mul(row::ACCELERATORS_MAX);
+    let long = transaction.query_row(sql, params![id, row::DAY, most], |row| row.get::<_, i64>(0));
+    Ok(long? > 0)
 }
 
 /// The lines of an export.

@@ -25,7 +25,8 @@ pub struct JobKey {
 }
 
 impl JobKey {
-    /// The job that a pod or Service belongs to, by its labels.
+    /// The job that a pod or Service belongs to, by its labels. One that names no job belongs to one without a name, which
+    /// is never there: its pods take room like all others.
     pub(crate) fn of_child(meta: &Meta) -> Option<Self> {
         let controller = meta.label(OPERATOR_LABEL)?;
         let kind = Kind::ALL
@@ -34,7 +35,7 @@ impl JobKey {
         Some(Self {
             kind,
             namespace: meta.namespace.as_str().into(),
-            name: meta.label(JOB_LABEL)?.into(),
+            name: meta.label(JOB_LABEL).unwrap_or_default().into(),
         })
     }
 

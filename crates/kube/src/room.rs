@@ -12,7 +12,15 @@ use crate::{
     view::{ContainerSpecView, Meta, NodeView, PodSpecView, PodView, RoomView},
 };
 
-/// The name by which placement knows a pod. That of a launcher whose batch Job made it is the Job's: the
+/// The name of a pod.
+pub(crate) fn own_key(meta: &Meta) -> PodKey {
+    PodKey {
+        namespace: meta.namespace.clone(),
+        name: meta.name.clone(),
+    }
+}
+
+/// The name by which placement looks for a pod of ours. That of a launcher whose batch Job made it is the Job's: the
 /// pod's own ends in letters that nobody can foresee.
 pub(crate) fn key_of(meta: &Meta) -> PodKey {
     let mut owners = meta.owner_references.iter();

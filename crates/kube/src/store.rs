@@ -18,6 +18,7 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 use trainyard_core::{
     fleet::Fleet,
+    gang::PodKey,
     job::{IndexSet, Observed, ObservedPod, PodPhase, Unreadable, Wait},
     launch::{GroupApi, slot_of, supervise::HowEnded},
     spec::{Job, Kind, Role, Slot, annotation},
@@ -40,6 +41,8 @@ pub(crate) struct Store {
     jobs: BTreeMap<JobKey, Arc<JobView>>,
     children: BTreeMap<JobKey, Children>,
     nodes: BTreeMap<Arc<str>, NodeEntry>,
+    /// The pod that is counted under the name of each batch Job of a launcher.
+    launcher_rooms: BTreeMap<PodKey, Box<str>>,
     /// The jobs with pods on each node.
     seats: BTreeMap<Arc<str>, BTreeSet<JobKey>>,
     /// How new the view of the pods is.
@@ -244,18 +247,35 @@ impl Store {
                 let Some(key) = key(&view) else {
                     return Vec::new();
                 };
+                let mut changed = self.forget_other_kinds(&key, kinds);
                 self.jobs.insert(key.clone(), Arc::new(view));
-                vec![key]
+                changed.push(key);
+                changed
             }
             News::Gone(view) => {
                 let Some(key) = key(&view) else {
                     return Vec::new();
                 };
+                let mut changed = self.forget_other_kinds(&key, kinds);
                 self.jobs.remove(&key);
-                vec![key]
+                changed.push(key);
+                changed
             }
             News::Version(_) => Vec::new(),
         }
+    }
+
+    /// Forgets the same object as the job of another kind of its resource: an annotation says which version an `MPIJob` was
+    /// created in, and its author can edit it. The job that it was would stay forever, with its nodes.
+    fn forget_other_kinds(&mut self, key: &JobKey, kinds: &[Kind]) -> Vec<JobKey> {
+        let others = kinds.iter().filter(|kind| **kind != key.kind);
+        let others = others.map(|kind| JobKey {
+            kind: *kind,
+            ..key.clone()
+        });
+        others
+            .filter(|other| self.jobs.remove(other).is_some())
+            .collect()
     }
 
     /// Takes the answer to a write of this operator in, unless the feed is further or the job is gone.
@@ -281,6 +301,7 @@ impl Store {
                     }
                 }
                 self.seats.clear();
+                self.launcher_rooms.clear();
                 self.fleet
                     .queue
                     .keep_pods(|resident| resident.gang.is_none());
@@ -303,9 +324,7 @@ impl Store {
                 let name = pod.metadata.name.as_str();
                 // One that had ended gave its room up then; another of its name may be there by now.
                 if room::of_ours(&pod, &key).is_some() {
-                    self.fleet
-                        .queue
-                        .update_pod(room::key_of(&pod.metadata), None);
+                    self.put_own_room(&pod.metadata, None);
                 }
                 let mut was_known = false;
                 self.change_children(&key, |children| {
@@ -343,9 +362,7 @@ impl Store {
                 .or_default()
                 .insert(key.clone());
         }
-        self.fleet
-            .queue
-            .update_pod(room::key_of(&pod.metadata), room::of_ours(pod, &key));
+        self.put_own_room(&pod.metadata, room::of_ours(pod, &key));
         let entry = PodEntry::new(pod, node);
         let pods = &mut self.children.entry(key.clone()).or_default().pods;
         match pods.get_mut(pod.metadata.name.as_str()) {

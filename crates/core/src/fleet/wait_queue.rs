@@ -12,7 +12,7 @@ mod entry;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
@@ -31,6 +31,12 @@ use crate::{
 
 /// The scheduler that pods without another one go to.
 const OWN_SCHEDULER: &str = "default-scheduler";
+
+/// Pods of all gangs together of which is known what each wants: a gang of 100,000 is a few lines of its author, and takes
+/// megabytes here…
+const PODS_MAX: usize = 1_000_000;
+/// …and of the gangs of one namespace.
+const NAMESPACE_PODS_MAX: usize = 250_000;
 
 /// Whether a job waits for seats for all of its pods: every job does, unless it says otherwise or another
 /// scheduler or, `queued`, another queue manages it.
@@ -126,6 +132,10 @@ impl Holding<'_> {
 pub struct WaitQueue {
     snapshot: Snapshot,
     gangs: BTreeMap<GangKey, Entry>,
+    /// Gangs that are not known because others have all the room there is for them.
+    crowded: BTreeSet<GangKey>,
+    /// Since they were refused, another gang has made room.
+    has_more_room: bool,
     /// The pods that are tied to a node and not bound to it yet, as if they were there.
     tied: BTreeMap<PodKey, Resident>,
     /// The priority classes of the cluster.
@@ -196,6 +206,13 @@ impl WaitQueue {
         }
     }
 
+    /// Forgets every pod that is tied to a node and not bound to it for which `keep` does not hold.
+    pub fn retain_tied(&mut self, keep: impl Fn(&PodKey, &Resident) -> bool) {
+        let before = self.tied.len();
+        self.tied.retain(|key, resident| keep(key, resident));
+        self.placement_due |= self.tied.len() < before;
+    }
+
     /// Forgets every pod for which `keep` does not hold.
     pub fn keep_pods(&mut self, keep: impl Fn(&Resident) -> bool) {
         self.snapshot.pods.retain(|_, resident| keep(resident));
@@ -226,7 +243,8 @@ impl WaitQueue {
     pub fn take_placement_due(&mut self) -> bool {
         let mut gangs = self.gangs.values();
         std::mem::take(&mut self.placement_due)
-            && gangs.any(|entry| entry.is_waiting || entry.evicted.is_some())
+            && (gangs.any(|entry| entry.is_waiting || entry.evicted.is_some())
+                || self.has_more_room && !self.crowded.is_empty())
     }
 
     /// How many gangs wait.
@@ -271,12 +289,27 @@ impl WaitQueue {
             .gangs
             .get(&key)
             .is_some_and(|entry| entry.generation == revision.generation && is_same(entry));
+        let mut pods = pods.into_iter();
+        let mut first = Vec::new();
+        self.crowded.remove(&key);
         if !is_known {
+            let count = job.total_replicas() as usize;
+            if let Some(why) = self.crowding(&key, count) {
+                // One that is there in earnest holds nodes, and is known in any case.
+                first.extend(pods.by_ref().take(count / 10 + 1));
+                if first.len() <= count / 10 {
+                    self.has_more_room |= self.gangs.remove(&key).is_some();
+                    self.crowded.insert(key);
+                    return Seating::Queued(Some(why.into()));
+                }
+            }
             let Ok(gang) = Gang::of(job, cluster, revision.created) else {
                 self.gangs.remove(&key);
                 return Seating::Open;
             };
-            let before = self.gangs.remove(&key).filter(is_same);
+            let before = self.gangs.remove(&key);
+            self.has_more_room |= before.is_some();
+            let before = before.filter(is_same);
             let entry = Entry::new(gang, revision.generation, job.settings.start_within, before);
             self.gangs.insert(key.clone(), entry);
         }
@@ -287,6 +320,7 @@ impl WaitQueue {
         let saved_at = revision.saved_at.map(|at| at.min(now));
         entry.gang.safe_at = saved_at.or(job.settings.checkpointed_at);
         entry.gang.runs_since = revision.runs_since;
+        let pods = first.into_iter().chain(pods);
         self.placement_due |= entry.update_pods(revision.attempt, revision.released, pods);
         if job.run_policy.suspend {
             self.placement_due |= entry.free_seats_of_gone_pods();
@@ -295,6 +329,31 @@ impl WaitQueue {
             self.placement_due = true;
         }
         entry.seating(job, &self.classes)
+    }
+
+    /// Why there is no room for one more gang of `count` pods, beside those of its namespace and all others.
+    fn crowding(&self, key: &GangKey, count: usize) -> Option<String> {
+        let others = self.gangs.iter().filter(|(other, _)| *other != key);
+        let (mut all, mut own) = (count, count);
+        for (other, entry) in others {
+            all += entry.gang.pods.len();
+            if other.namespace == key.namespace {
+                own += entry.gang.pods.len();
+            }
+        }
+        if own > NAMESPACE_PODS_MAX {
+            return Some(format!(
+                "with it the jobs of namespace `{}` have {own} pods that hold or wait for nodes, and {NAMESPACE_PODS_MAX} is the \
+                 maximum; waiting for others of them to end",
+                key.namespace
+            ));
+        }
+        (all > PODS_MAX).then(|| {
+            format!(
+                "with it the jobs of all namespaces have {all} pods that hold or wait for nodes, and {PODS_MAX} is the maximum; \
+                 waiting for others to end"
+            )
+        })
     }
 
     /// Adds a gang to the wait queue.
@@ -317,12 +376,27 @@ impl WaitQueue {
         }
     }
 
+    /// Removes a gang from the wait queue that nobody processes for now, such as that of a job that was edited into an invalid
+    /// one, and releases the seats that none of its pods is on or tied to: nobody would create pods for them or time
+    /// them out.
+    pub fn release_unused_seats(&mut self, key: &GangKey) {
+        let (snapshot, tied) = (&self.snapshot, &self.tied);
+        if let Some(entry) = self.gangs.get_mut(key) {
+            let has_pod = |pod: &PodKey| snapshot.pods.contains_key(pod) || tied.contains_key(pod);
+            self.placement_due |= entry.stop_waiting(has_pod);
+        }
+    }
+
     /// Forgets a gang and its seats.
     pub fn forget(&mut self, key: &GangKey) {
         if mutant::is(Mutant::KeepsForgottenGangs) {
             return;
         }
-        self.placement_due |= self.gangs.remove(key).is_some();
+        self.crowded.remove(key);
+        if self.gangs.remove(key).is_some() {
+            self.placement_due = true;
+            self.has_more_room = true;
+        }
     }
 
     /// Forgets all gangs and their seats. An operator that begins to lead again does so: another one assigned seats meanwhile, and
@@ -331,6 +405,7 @@ impl WaitQueue {
         if !mutant::is(Mutant::RemembersOldGangs) {
             self.placement_due |= !self.gangs.is_empty();
             self.gangs.clear();
+            self.crowded.clear();
         }
     }
 
@@ -340,6 +415,10 @@ impl WaitQueue {
             changed: self.cancel_evictions(),
             ..QueueChanges::default()
         };
+        if std::mem::take(&mut self.has_more_room) {
+            // Their passes find out whether it is enough.
+            changes.changed.extend(std::mem::take(&mut self.crowded));
+        }
         if !self.gangs.values().any(|entry| entry.is_waiting) {
             return changes;
         }
@@ -416,10 +495,16 @@ impl WaitQueue {
         if mutant::is(Mutant::ForgetsTiedPods) {
             return Vec::new();
         }
-        let pods = &mut self.snapshot.pods;
+        let (pods, nodes) = (&mut self.snapshot.pods, &self.snapshot.nodes);
+        // One that its node could not even run alone will never be bound to it.
+        let may_run = |pod: &Resident| {
+            let node = nodes.get(&pod.node);
+            node.is_some_and(|node| node.can_run(&pod.requests))
+        };
         let tied = self.tied.iter();
-        let unbound: Vec<(&PodKey, &Resident)> =
-            tied.filter(|(key, _)| !pods.contains_key(key)).collect();
+        let unbound: Vec<(&PodKey, &Resident)> = tied
+            .filter(|(key, pod)| !pods.contains_key(key) && may_run(pod))
+            .collect();
         pods.extend(
             unbound
                 .iter()

@@ -331,7 +331,7 @@ impl<'a> NodeTable<'a> {
 
 /// What a node has of a resource. Every port is there once, and a node that states no bound on its pods has
 /// none.
-fn allocatable(own: &Resources, name: &str) -> i64 {
+pub(super) fn allocatable(own: &Resources, name: &str) -> i64 {
     match own.get(name) {
         0 if name.starts_with(HOST_PORT) => 1,
         0 if name == PODS => i64::from(u32::MAX),

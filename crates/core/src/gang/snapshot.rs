@@ -13,7 +13,7 @@ use k8s_openapi::{api::core::v1::PodAffinityTerm, apimachinery::pkg::api::resour
 
 pub use read::NotACluster;
 
-use super::{PreemptionScope, Resources, Topology};
+use super::{PreemptionScope, Resources, Topology, node_table::allocatable};
 use crate::{
     probe::{NodeRecord, PROBATION},
     resources::is_accelerator,
@@ -168,6 +168,12 @@ impl Snapshot {
 }
 
 impl Node {
+    /// Whether a pod that asks for `requests` could run on it if nothing else did.
+    pub fn can_run(&self, requests: &Resources) -> bool {
+        let mut amounts = requests.iter();
+        amounts.all(|(name, amount)| amount <= allocatable(&self.allocatable, name))
+    }
+
     /// Whether it accepts no pods because it was found to be faulty.
     pub fn is_quarantined(&self) -> bool {
         self.taints.iter().any(|taint| taint.key == QUARANTINED)

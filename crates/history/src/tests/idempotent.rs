@@ -271,3 +271,46 @@ fn a_bad_export_adds_no_half_run() {
         assert_eq!(number(&place, "SELECT COUNT(*) FROM run"), 0, "{name}");
     }
 }
+
+/// An export of runs with a row of the longest time for each of these days.
+fn export_of(runs: &[&str], days: &[String]) -> String {
+    let mut lines = vec![serde_json::json!({"format": "trainyard-history", "version": 1})];
+    for uid in runs {
+        lines.push(serde_json::json!({"table": "run", "row": {"uid": uid, "source": "s", "cluster": "", "namespace": "n",
+            "name": "j", "kind": "PyTorchJob", "team": "t", "ranks": 1, "accelerators": 1_000_000, "created": 1, "seen": 1,
+            "attempts": 1, "next_seq": 1, "complete": 1, "detail": 0, "excerpts": 0, "ended": 1}}));
+        for day in days {
+            lines.push(serde_json::json!({"table": "run_day", "row": {"day": day, "phase": "training", "ms": 86_400_000,
+                "gpu_ms": 86_400_000_000_000_i64}}));
+        }
+    }
+    lines.push(serde_json::json!({"table": "end", "row": {"runs": runs.len()}}));
+    let lines: Vec<String> = lines.iter().map(|line| format!("{line}\n")).collect();
+    lines.concat()
+}
+
+#[test]
+fn an_import_never_fills_the_sums() {
+    let import = |place: &Place, text: &str| {
+        let error = place.open().import(&mut text.as_bytes());
+        error.map_err(|error| error.to_string()).unwrap_err()
+    };
+    // Each line is one that a store writes, and there are many of one day.
+    let place = Place::new();
+    let twice = ["2026-01-01".to_owned(), "2026-01-01".to_owned()];
+    let error = import(&place, &export_of(&["a"], &twice));
+    assert!(error.contains("more time than a day"), "{error}");
+    assert_eq!(number(&place, "SELECT COUNT(*) FROM phase_day"), 0);
+
+    // So many runs that their sum does not fit.
+    let place = Place::new();
+    let days: Vec<String> = (0..2_000).map(|at| format!("day-{at:04}")).collect();
+    let error = import(&place, &export_of(&["a", "b"], &days));
+    assert!(error.contains("more than sums hold"), "{error}");
+    let sums = "SELECT SUM(gpu_ms) FROM phase_day";
+    assert!(number(&place, sums) <= 1 << 58);
+    place.reader().report(crate::By::Team, 0, START).unwrap();
+    // What was taken before counts.
+    let error = import(&place, &export_of(&["c"], &days));
+    assert!(error.contains("more than sums hold"), "{error}");
+}

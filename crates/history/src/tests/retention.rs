@@ -99,6 +99,11 @@ fn the_cap_takes_the_oldest_first() {
     };
     let Pruned { runs, .. } = store.prune(&least, START + DAY).unwrap();
     assert_eq!(runs, 8);
+    assert_eq!(
+        store.cap_cutoff(&least).unwrap(),
+        i64::MAX,
+        "nor is one written"
+    );
     let live = "SELECT COUNT(*) FROM span JOIN run ON run.id = span.run WHERE uid = 'live'";
     assert_eq!(number(&place, live), 3_000);
     sums_hold(&place);
@@ -107,4 +112,30 @@ fn the_cap_takes_the_oldest_first() {
     drop(store);
     let file = std::fs::metadata(&place.path).unwrap().len();
     assert!(file < full / 4, "{file} of {full}");
+}
+
+#[test]
+fn a_run_that_the_cap_deleted_is_not_written_again() {
+    let place = Place::new();
+    let mut store = place.open();
+    for at in 0..400 {
+        let run = run(&format!("run-{at}"));
+        let end = succeeded(START + at);
+        store.write(&run, &two_attempts()[..1], START).unwrap();
+        store.end(&run, &end, START).unwrap();
+    }
+    let retention = Retention {
+        cap_bytes: store.bytes().unwrap() * 3 / 4,
+        ..Retention::default()
+    };
+    assert_eq!(
+        store.cap_cutoff(&Retention::default()).unwrap(),
+        i64::MIN,
+        "there is room"
+    );
+    let pruned = store.prune(&retention, START + DAY).unwrap();
+    let deleted = i64::try_from(pruned.runs).unwrap();
+    assert!((1..400).contains(&deleted), "{pruned:?}");
+    let cutoff = store.cap_cutoff(&retention).unwrap();
+    assert_eq!(cutoff, START + deleted, "the oldest that is left");
 }

@@ -3,21 +3,25 @@
 //! Owns the reading of that log, and its bounds. Which pod's it is and what follows from it is `trainyard_core::job`'s, what
 //! lines mean `trainyard_core::diagnose`'s.
 //!
-//! Invariants: at most [`AT_ONCE`] logs are read at once; a job waits for one at most [`PATIENCE`], once in an
+//! Invariants: at most [`AT_ONCE`] logs are read at once, [`NAMESPACE_AT_ONCE`] of one namespace; a job waits for one at most [`PATIENCE`], once in an
 //! attempt (for a few at once after each end of pods that restart alone), and holds no other job up. If logs cannot be read, no job waits for them: after
-//! [`FAILURES`] in a row none is asked for during [`PAUSE`].
+//! [`FAILURES`] in a row none of that namespace is asked for during [`PAUSE`]. Logs of one namespace that cannot be read cost no other one its verdicts.
 
 mod ends;
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use futures::{StreamExt as _, stream};
 use jiff::Timestamp;
 use kube::core::subresource::LogParams;
-use tokio::{sync::Semaphore, time::Instant};
+use tokio::{
+    sync::{Semaphore, SemaphorePermit},
+    time::Instant,
+};
 use tracing::debug;
 use trainyard_core::{
     diagnose::{Doctor, Known, Report, Rules, TransportSeen},
@@ -35,7 +39,9 @@ use crate::{
 };
 
 /// Logs that are read at once; the passes that wait for them take turns from other jobs.
-const AT_ONCE: usize = 8;
+const AT_ONCE: usize = 12;
+/// Of these, those of one namespace: its nodes may respond slowly.
+const NAMESPACE_AT_ONCE: usize = 4;
 /// Both tries together take at most this long.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Lines at the end of a log that are read: the exceptions of several ranks, and the summary of a launcher
@@ -59,7 +65,32 @@ const PAUSE: Duration = Duration::from_mins(1);
 pub(crate) struct Consultation {
     turns: Semaphore,
     turns_of_others: Semaphore,
-    trouble: Mutex<Trouble>,
+    namespaces: Mutex<BTreeMap<String, Namespace>>,
+}
+
+/// What is remembered of the logs of one namespace, while there is anything.
+#[derive(Debug, Default)]
+struct Namespace {
+    reading: usize,
+    trouble: Trouble,
+}
+
+/// The turn of a log of a namespace, until it is dropped.
+struct Turn<'a> {
+    of: &'a Consultation,
+    namespace: &'a str,
+    _all: SemaphorePermit<'a>,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let mut namespaces = self.of.namespaces();
+        if let Some(namespace) = namespaces.get_mut(self.namespace) {
+            namespace.reading = namespace.reading.saturating_sub(1);
+        }
+        let now = Instant::now();
+        namespaces.retain(|_, it| it.reading > 0 || it.trouble.matters(now));
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -73,6 +104,12 @@ impl Trouble {
     fn allows(self, now: Instant) -> bool {
         let over = |last| now.saturating_duration_since(last) >= PAUSE;
         self.in_a_row < FAILURES || self.last.is_none_or(over)
+    }
+
+    /// Whether anything of it is still to be known.
+    fn matters(self, now: Instant) -> bool {
+        let over = |last| now.saturating_duration_since(last) >= PAUSE;
+        !self.last.is_none_or(over)
     }
 
     fn note(&mut self, answered: bool, now: Instant) {
@@ -92,7 +129,7 @@ impl Default for Consultation {
         Self {
             turns: Semaphore::new(AT_ONCE),
             turns_of_others: Semaphore::new(OTHERS_AT_ONCE),
-            trouble: Mutex::default(),
+            namespaces: Mutex::default(),
         }
     }
 }
@@ -247,12 +284,7 @@ struct Asked<'a> {
 impl Consultation {
     /// The end of a log, or why it cannot be had now.
     async fn log(&self, caller: &Caller, asked: Asked<'_>) -> Result<Vec<u8>, String> {
-        let Ok(_turn) = self.turns.try_acquire() else {
-            return Err(format!("{AT_ONCE} other logs are being read, the maximum"));
-        };
-        if !self.trouble().allows(Instant::now()) {
-            return Err("the last logs could not be read".to_owned());
-        }
+        let _turn = self.turn(asked.namespace)?;
         let path = object_path(asked.namespace, "pods");
         let params = LogParams {
             container: asked.container.map(str::to_owned),
@@ -275,7 +307,9 @@ impl Consultation {
             Ok(Err(error)) => is_answer(error),
             Err(_) => false,
         };
-        self.trouble().note(answered, Instant::now());
+        if let Some(namespace) = self.namespaces().get_mut(asked.namespace) {
+            namespace.trouble.note(answered, Instant::now());
+        }
         match outcome {
             Ok(Ok(log)) => Ok(written_since(log, asked.since)),
             Ok(Err(error)) => Err(error.to_string()),
@@ -312,8 +346,35 @@ impl Consultation {
         Some((other.pod, keep::excerpt_of_other(&log, cause_line)))
     }
 
-    fn trouble(&self) -> std::sync::MutexGuard<'_, Trouble> {
-        self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The turn of a log of `namespace`, or why it has none now.
+    fn turn<'a>(&'a self, namespace: &'a str) -> Result<Turn<'a>, String> {
+        let all = self.turns.try_acquire();
+        let all = all.map_err(|_| format!("{AT_ONCE} other logs are being read, the maximum"))?;
+        let mut namespaces = self.namespaces();
+        let own = namespaces.entry(namespace.to_owned()).or_default();
+        if !own.trouble.allows(Instant::now()) {
+            return Err(format!(
+                "the last logs of namespace `{namespace}` could not be read"
+            ));
+        }
+        if own.reading >= NAMESPACE_AT_ONCE {
+            return Err(format!(
+                "{NAMESPACE_AT_ONCE} other logs of namespace `{namespace}` are being read, the maximum"
+            ));
+        }
+        own.reading += 1;
+        drop(namespaces);
+        Ok(Turn {
+            of: self,
+            namespace,
+            _all: all,
+        })
+    }
+
+    fn namespaces(&self) -> MutexGuard<'_, BTreeMap<String, Namespace>> {
+        self.namespaces
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -132,6 +132,7 @@ impl Operator {
     /// Reports a job that is set aside, once. Nothing of the job is read for that: reading it may be what harms.
     async fn set_aside(&self, key: &JobKey, view: &JobView, sentence: &str) -> Outcome {
         self.caller.metrics.set_aside(key, true);
+        self.release_unused_seats(key);
         if self.state.memory(key).set_aside.as_deref() == Some(sentence) {
             return Outcome::Done(None);
         }
@@ -446,6 +447,7 @@ impl Operator {
             self.log_refusal_in_shadow(shadow, key, view, message);
             return Ok(());
         }
+        self.release_unused_seats(key);
         let before = match view.read_status() {
             Ok(status) => status,
             Err(why) => {
@@ -483,6 +485,8 @@ impl Operator {
             // Whatever else its status holds, it holds no nodes any more.
             self.state.store().fleet.queue.forget(&key.gang());
             self.notify_wait_queue();
+        } else {
+            self.release_unused_seats(key);
         }
         let sentence = why.to_string();
         if self.state.memory(key).unreadable.as_ref() == Some(&sentence) {

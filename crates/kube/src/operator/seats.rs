@@ -10,7 +10,7 @@ use tracing::{info, warn};
 use trainyard_core::{
     fleet::waits_for_seats,
     job::{self, JobStatus, Seating},
-    spec::Job,
+    spec::{Job, Kind},
 };
 
 use super::{Operator, Selector};
@@ -61,11 +61,21 @@ impl Operator {
         }
     }
 
+    /// Takes a job that is not processed any more off the wait queue, and releases the nodes that no pod of it is on.
+    pub(super) fn release_unused_seats(&self, key: &JobKey) {
+        self.state
+            .store()
+            .fleet
+            .queue
+            .release_unused_seats(&key.gang());
+        self.notify_wait_queue();
+    }
+
     pub(super) fn start_room_feeds(&self, tasks: &mut JoinSet<()>) {
         // The pods of jobs have a feed of their own; where that sees one namespace only, the others are
         // seen here.
         let labels = match &self.options.namespace {
-            None => Some(format!("!{OPERATOR_LABEL}")),
+            None => Some(not_of_jobs()),
             Some(_) => None,
         };
         let selector = Selector {
@@ -100,6 +110,7 @@ impl Operator {
             let began = Instant::now();
             let (looked, waiting) = {
                 let mut store = self.state.store();
+                store.drop_claims_without_job();
                 (
                     store.fleet.queue.place(clock::now()),
                     store.fleet.queue.waiting(),
@@ -123,4 +134,11 @@ impl Operator {
             tokio::time::sleep(took * (SHARE - 1)).await;
         }
     }
+}
+
+/// Selects every pod that the watch of job pods does not take in. Whoever makes a pod chooses its labels: one that names
+/// a controller that is none of ours must not be hidden from both watches.
+fn not_of_jobs() -> String {
+    let controllers: Vec<&str> = Kind::ALL.into_iter().map(Kind::controller).collect();
+    format!("{OPERATOR_LABEL} notin ({})", controllers.join(","))
 }

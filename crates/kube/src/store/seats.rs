@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use trainyard_core::{
     fleet::GangRevision,
+    gang::Resident,
     job::{self, JobStatus, Seating},
     launch::Cluster,
     spec::Job,
@@ -71,7 +72,7 @@ impl Store {
             News::Gone(pod) if !self.has_own_feed(&pod.metadata) => {
                 self.fleet
                     .queue
-                    .update_pod(room::key_of(&pod.metadata), None);
+                    .update_pod(room::own_key(&pod.metadata), None);
             }
             News::Gone(_) | News::Version(_) => {}
         }
@@ -81,7 +82,7 @@ impl Store {
         if !self.has_own_feed(&pod.metadata) {
             self.fleet
                 .queue
-                .update_pod(room::key_of(&pod.metadata), room::of_others(pod));
+                .update_pod(room::own_key(&pod.metadata), room::of_others(pod));
         }
     }
 
@@ -90,6 +91,54 @@ impl Store {
     fn has_own_feed(&self, meta: &Meta) -> bool {
         let followed = self.namespace.as_ref();
         JobKey::of_child(meta).is_some() && followed.is_none_or(|own| *own == meta.namespace)
+    }
+
+    /// Counts the room of a pod of ours, or forgets it.
+    ///
+    /// Of several pods that one batch Job made, one at a time has the name that placement looks for. The others are counted
+    /// under their own: whoever labels his pods as launchers hides none of them.
+    pub(super) fn put_own_room(&mut self, meta: &Meta, resident: Option<Resident>) {
+        let (own, shared) = (room::own_key(meta), room::key_of(meta));
+        let queue = &mut self.fleet.queue;
+        if own == shared {
+            queue.update_pod(own, resident);
+            return;
+        }
+        let holder = self.launcher_rooms.get(&shared);
+        let is_free = holder.is_none_or(|uid| **uid == *meta.uid);
+        match (resident, is_free) {
+            (Some(resident), true) => {
+                queue.update_pod(own, None);
+                self.launcher_rooms
+                    .insert(shared.clone(), meta.uid.as_str().into());
+                queue.update_pod(shared, Some(resident));
+            }
+            (None, true) => {
+                queue.update_pod(own, None);
+                self.launcher_rooms.remove(&shared);
+                queue.update_pod(shared, None);
+            }
+            (resident, false) => queue.update_pod(own, resident),
+        }
+    }
+
+    /// Forgets what pods claim that are tied to a node and belong to no job that is there: the annotation of a pod is its
+    /// author's, and nobody would ever time such a pod out.
+    pub(crate) fn drop_claims_without_job(&mut self) {
+        let (jobs, children) = (&self.jobs, &self.children);
+        self.fleet.queue.retain_tied(|pod, resident| {
+            let Some(key) = resident.gang.as_ref().map(JobKey::of_gang) else {
+                return false;
+            };
+            let (Some(job), Some(children)) = (jobs.get(&key), children.get(&key)) else {
+                return false;
+            };
+            let uid = job.metadata.uid.as_str();
+            let own = children.pods.get(pod.name.as_str());
+            let launcher = children.launchers.get(pod.name.as_str());
+            own.is_some_and(|pod| *pod.owner == *uid)
+                || launcher.is_some_and(|launcher| *launcher.owner == *uid)
+        });
     }
 
     /// Takes changes of the priority classes in.

@@ -218,3 +218,85 @@ fn node_stays_usable_while_leases_are_unread() {
     store.update_nodes(News::Is(node));
     assert!(!ready(&store), "its object has nothing new");
 }
+
+/// A pod of a batch Job on `node`, with these labels.
+fn batch_pod(name: &str, node: &str, version: u64, labels: &Value) -> Value {
+    json!({
+        "metadata": {"name": name, "namespace": "n", "uid": name, "labels": labels,
+            "resourceVersion": version.to_string(),
+            "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": "sweep", "uid": "b",
+                "controller": true}]},
+        "spec": {"nodeName": node, "containers": [{"name": "c"}]},
+        "status": {"phase": "Running"},
+    })
+}
+
+fn nodes_with_pods(store: &Store) -> Vec<String> {
+    let pods = store.fleet.queue.snapshot().pods.values();
+    let mut nodes: Vec<String> = pods.map(|pod| pod.node.clone()).collect();
+    nodes.sort();
+    nodes
+}
+
+#[test]
+fn every_pod_of_a_batch_job_takes_room() {
+    let read = |value: Value| serde_json::from_value::<RoomView>(value).unwrap();
+    let mut store = Store::default();
+    let pods = ["a", "b"].map(|node| read(batch_pod(node, node, 1, &json!({}))));
+    store.update_room(News::All(pods.to_vec(), 1));
+    assert_eq!(nodes_with_pods(&store), ["a", "b"]);
+    store.update_room(News::Gone(pods[0].clone()));
+    assert_eq!(nodes_with_pods(&store), ["b"]);
+}
+
+#[test]
+fn pods_labelled_as_a_launcher_take_room_each() {
+    let labels = json!({"training.kubeflow.org/operator-name": "mpi-operator",
+        "training.kubeflow.org/job-name": "j"});
+    let read = |name: &str, node: &str, version: u64, phase: &str| {
+        let mut pod = batch_pod(name, node, version, &labels);
+        pod["status"]["phase"] = phase.into();
+        serde_json::from_value::<PodView>(pod).unwrap()
+    };
+    let mut store = Store::default();
+    let first = read("one", "a", 1, "Running");
+    store.update_pods(News::All(vec![first, read("two", "b", 2, "Running")], 2));
+    assert_eq!(nodes_with_pods(&store), ["a", "b"]);
+    // The first ends; the other keeps its room, under the name by which placement looks for it.
+    store.update_pods(News::Is(read("one", "a", 3, "Failed")));
+    assert_eq!(nodes_with_pods(&store), ["b"]);
+    store.update_pods(News::Is(read("two", "b", 4, "Running")));
+    assert_eq!(nodes_with_pods(&store), ["b"]);
+    let key = PodKey {
+        namespace: "n".to_owned(),
+        name: "sweep".to_owned(),
+    };
+    assert!(store.fleet.queue.snapshot().pods.contains_key(&key));
+    store.update_pods(News::Gone(read("one", "a", 5, "Failed")));
+    assert_eq!(nodes_with_pods(&store), ["b"]);
+    store.update_pods(News::Gone(read("two", "b", 6, "Running")));
+    assert_eq!(nodes_with_pods(&store), <[&str; 0]>::default());
+}
+
+#[test]
+fn a_job_whose_version_is_edited_is_one_job() {
+    let kinds = [Kind::MpiV1, Kind::MpiV2];
+    let view = |mark: &str| -> JobView {
+        serde_json::from_value(json!({
+            "apiVersion": "kubeflow.org/v1", "kind": "MPIJob",
+            "metadata": {"name": "j", "namespace": "n", "uid": "u", "resourceVersion": "1",
+                "annotations": {"trainyard.dev/created-as": mark}},
+            "spec": {},
+        }))
+        .unwrap()
+    };
+    let key = |kind| JobKey { kind, ..job().0 };
+    let mut store = Store::default();
+    store.update_jobs(News::All(vec![view("v1")], 1), &kinds);
+    let changed = store.update_jobs(News::Is(view("v2beta1")), &kinds);
+    assert_eq!(store.job_keys(), [key(Kind::MpiV2)]);
+    assert!(changed.contains(&key(Kind::MpiV1)), "it is forgotten");
+    assert!(changed.contains(&key(Kind::MpiV2)));
+    store.update_jobs(News::Gone(view("v1")), &kinds);
+    assert_eq!(store.job_keys(), []);
+}

@@ -56,7 +56,7 @@ struct Done {
     live: u64,
     /// Runs whose folder was removed before its end was read.
     lost: u64,
-    /// Runs that ended so long ago that they are not kept.
+    /// Runs that ended so long ago that they are not kept, or that the cap has no room for.
     too_old: u64,
     facts: Facts,
     /// There was no room for details: only ends were written.
@@ -204,12 +204,15 @@ fn take_all(
         }
     }
     folders.sort_by(|(one, _), (other, _)| (&one.id, &one.job).cmp(&(&other.id, &other.job)));
+    let oldest = retention.end_cutoff(now.as_millisecond());
+    // What the cap deleted is still in its folder: it would be written and deleted again each time.
+    let oldest = oldest.max(store.cap_cutoff(retention)?);
     let mut taking = Taking {
         store,
         runs,
         source: &source,
         now,
-        oldest: retention.end_cutoff(now.as_millisecond()),
+        oldest,
         found: BTreeSet::new(),
         done: &mut done,
     };

@@ -13,7 +13,7 @@ use super::{
     admission::{Admission, Standing},
 };
 use crate::{
-    gang::{Eviction, Gang, PodKey, PriorityClasses, Seat, Snapshot},
+    gang::{Eviction, Gang, PodKey, PriorityClasses, Seat, Shape, Snapshot},
     job::{NoNodes, Seating},
     mutant::{self, Mutant},
     pod::PodPhase,
@@ -159,6 +159,24 @@ impl Entry {
         self.gang.held.len() < before
     }
 
+    /// Stops waiting, and releases the seats whose pods are on no node. Whether that changed anything.
+    pub(super) fn stop_waiting(&mut self, has_pod: impl Fn(&PodKey) -> bool) -> bool {
+        let before = self.gang.held.len();
+        let namespace = &self.gang.key.namespace;
+        self.gang.held.retain(|pod, _| {
+            has_pod(&PodKey {
+                namespace: namespace.clone(),
+                name: pod.clone(),
+            })
+        });
+        let changed = self.is_waiting || self.gang.held.len() < before;
+        self.is_waiting = false;
+        self.why = None;
+        self.out_of_scope = false;
+        self.gang.reserved.clear();
+        changed
+    }
+
     /// With what priority the gang holds its seats and asks for more.
     pub(super) fn standing(&self, classes: &PriorityClasses) -> Standing {
         self.admission.standing(&self.gang, classes)
@@ -166,16 +184,24 @@ impl Entry {
 
     /// Releases seats on nodes that accept no pods any more, unless its pod is on the node; whether it did.
     pub(super) fn release_unusable_seats(&mut self, snapshot: &Snapshot, now: Timestamp) -> bool {
-        if mutant::is(Mutant::KeepsBadSeats) {
+        if mutant::is(Mutant::KeepsBadSeats) || self.gang.held.is_empty() {
             return false;
         }
         let namespace = &self.gang.key.namespace;
+        let shapes = &self.gang.shapes;
+        let members = self.gang.pods.iter();
+        let members: BTreeMap<&str, &Shape> = members
+            .filter_map(|pod| Some((pod.name.as_str(), shapes.get(pod.shape)?)))
+            .collect();
         let (avoided, held) = (&self.avoided, &mut self.gang.held);
         let mut lost = Vec::new();
         held.retain(|pod, node| {
+            let shape = members.get(pod.as_str());
             let seats = snapshot.nodes.get(node.as_str()).is_some_and(|node| {
                 let taken = node.is_quarantined() || node.is_on_probation();
-                node.ready && !node.unschedulable && !taken
+                // The author of a pod writes what it is tied to.
+                let runs = shape.is_none_or(|shape| node.can_run(&shape.requests));
+                node.ready && !node.unschedulable && !taken && runs
             });
             let key = PodKey {
                 namespace: namespace.clone(),

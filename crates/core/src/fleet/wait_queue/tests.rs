@@ -1,5 +1,6 @@
 //! Gangs in the wait queue, as an adapter sees them come and go.
 
+mod crowded;
 mod hunted;
 mod priority;
 

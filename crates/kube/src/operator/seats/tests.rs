@@ -1,5 +1,7 @@
 //! Who is evicted, with the real operator.
 
+mod room;
+
 use std::time::Duration;
 
 use serde_json::{Value, json};

@@ -123,6 +123,57 @@ async fn after_three_silent_logs_none_is_asked_for() {
     operator.stop().await;
 }
 
+/// The label of the verdict on the last failure of the job of these tests.
+fn verdict(world: &World) -> Option<String> {
+    let job = world.objects.get(&job_name(Kind::PyTorch, "a"))?;
+    let label = job.pointer("/status/trainyard/lastFailure/verdict/label")?;
+    label.as_str().map(str::to_owned)
+}
+
+/// Pods of one team on a node that does not respond, or that its own pods keep busy, cost no other team its verdicts.
+#[tokio::test(start_paused = true)]
+async fn silent_logs_of_one_namespace_blind_no_other() {
+    let pods = "/api/v1/pods";
+    for (name, pause) in [("at the same moment", 0), ("soon after", 5)] {
+        let server = Server::new();
+        server.set_log(
+            "a-worker-0",
+            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB\n",
+        );
+        server.on(Rule::new(Verb::Log, "/namespaces/evil/", Fault::Silent));
+        let operator = server.operator(options());
+        let mut object = restarts();
+        object["spec"]["pytorchReplicaSpecs"]["Worker"]["restartPolicy"] = "OnFailure".into();
+        server.add_job(object);
+        for at in 0..20 {
+            let mut object = job(Kind::PyTorch, &format!("e-{at}"), 1);
+            object["metadata"]["namespace"] = "evil".into();
+            server.add("/apis/kubeflow.org/v1/namespaces/evil/pytorchjobs", object);
+        }
+        server
+            .wait("all pods run", |world| running(world) == 22)
+            .await;
+        server.with(|world| {
+            for at in 0..20 {
+                let pod = format!("e-{at}-worker-0");
+                world.end_pod(&(pods.to_owned(), "evil".to_owned(), pod), 1);
+            }
+        });
+        server
+            .wait("their logs are asked for", |world| {
+                world.asked(Verb::Log, "/namespaces/evil/").count() >= 3
+            })
+            .await;
+        tokio::time::sleep(Duration::from_secs(pause)).await;
+        server.with(|world| world.end_pod(&pod_name("a-worker-0"), 1));
+        server
+            .wait("the failure is handled", |world| attempt(world) == 2)
+            .await;
+        assert_eq!(server.see(verdict).as_deref(), Some("cuda_oom"), "{name}");
+        operator.stop().await;
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn logs_without_transport_do_not_block_the_job() {
     for fault in [

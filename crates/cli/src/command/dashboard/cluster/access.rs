@@ -30,6 +30,12 @@ const TOKEN_KEPT: SignedDuration = SignedDuration::from_secs(45);
 const TOKEN_BELIEVED: SignedDuration = SignedDuration::from_secs(60);
 /// A token that was refused is reviewed again after this time.
 const REFUSED_KEPT: SignedDuration = SignedDuration::from_secs(5);
+/// Tokens of nobody that are reviewed in a second, over time: whoever makes them up is not to load the API server…
+const REFUSALS_A_SECOND: i64 = 20;
+/// …and how many at once after a quiet time.
+const REFUSALS_BURST: i64 = 100;
+/// A token that was good is reviewed again for so long whatever others send.
+const GOOD_KEPT: SignedDuration = SignedDuration::from_mins(10);
 /// A right that somebody has is believed for so long. A stream notices its end at most 10 s later, and 30 s are the limit.
 const ALLOWED_KEPT: SignedDuration = SignedDuration::from_secs(20);
 /// One that he does not have.
@@ -78,6 +84,10 @@ impl Reviewer for Look {
 pub(super) struct Access {
     tokens: Mutex<Kept<Digest, (Arc<str>, Timestamp)>>,
     refused: Mutex<Kept<Digest, ()>>,
+    /// Tokens that were good not long ago.
+    good: Mutex<Kept<Digest, ()>>,
+    /// When all tokens that were refused are paid for.
+    refusals: Mutex<Timestamp>,
     users: Mutex<Kept<Arc<str>, Arc<Known>>>,
     rights: Mutex<Kept<(Arc<str>, Sees), Answer>>,
     /// Tokens that are reviewed now: whoever sends the same one waits for the answer.
@@ -97,6 +107,8 @@ impl Default for Access {
         Self {
             tokens: Mutex::new(Kept::new(KEPT_MAX)),
             refused: Mutex::new(Kept::new(REFUSED_MAX)),
+            good: Mutex::new(Kept::new(KEPT_MAX)),
+            refusals: Mutex::new(Timestamp::UNIX_EPOCH),
             users: Mutex::new(Kept::new(KEPT_MAX)),
             rights: Mutex::new(Kept::new(KEPT_MAX)),
             asking: Mutex::default(),
@@ -132,6 +144,17 @@ fn not_accepted() -> Problem {
         ProblemCode::Unauthorized,
         "the API server does not accept the token, or no longer",
         "use a new token of the cluster, such as that of `kubectl create token NAME`",
+    )
+}
+
+fn flooded() -> Problem {
+    problem(
+        ProblemCode::Busy,
+        format!(
+            "the token was not reviewed: tokens that the API server does not accept come in, and of unknown ones it is asked about \
+             {REFUSALS_A_SECOND} in a second at most"
+        ),
+        "retry in a few seconds; requests with a token that was accepted before are answered",
     )
 }
 
@@ -206,10 +229,14 @@ impl Access {
     ) -> Result<Visitor, Problem> {
         // What is believed is as old as the question, not as the answer.
         let asked_at = now();
+        if lock(&self.good).get(&digest, asked_at).is_none() && self.is_flooded(asked_at) {
+            return Err(flooded());
+        }
         let user = reviewer.user_of(credential.expose());
         let user = user.map_err(|error| not_reviewed(&error))?;
         let now = now();
         let Some(user) = user else {
+            self.count_refusal(now);
             lock(&self.refused).put(digest, (), later(now, REFUSED_KEPT), now);
             return Err(not_accepted());
         };
@@ -227,8 +254,22 @@ impl Access {
         let believed = later(asked_at, TOKEN_BELIEVED);
         let answer = (Arc::clone(&identity), believed);
         lock(&self.tokens).put(digest, answer, later(asked_at, TOKEN_KEPT), now);
+        lock(&self.good).put(digest, (), later(now, GOOD_KEPT), now);
         let lasts = Duration::try_from(believed.duration_since(now)).unwrap_or_default();
         Ok(Visitor { identity, lasts })
+    }
+
+    /// Whether so many tokens of nobody were reviewed that no other unknown one is for now.
+    fn is_flooded(&self, now: Timestamp) -> bool {
+        let paid = *lock(&self.refusals);
+        let burst = SignedDuration::from_millis(1_000 * REFUSALS_BURST / REFUSALS_A_SECOND);
+        paid >= later(now, burst)
+    }
+
+    fn count_refusal(&self, now: Timestamp) {
+        let mut paid = lock(&self.refusals);
+        let each = SignedDuration::from_millis(1_000 / REFUSALS_A_SECOND);
+        *paid = later((*paid).max(now), each);
     }
 
     /// The name of somebody who has asked.

@@ -206,16 +206,44 @@ fn ten_thousand_identities_stay_within_bounds() {
         let name = format!("u{number}");
         let visitor = identify(&access, &server, &name, 0).unwrap();
         access.sight(&server, &visitor.identity, &pairs(&["a", "b"]), at(0));
-        let bad = Credential::parse(&format!("bad-{number}")).unwrap();
-        access.identify(&server, &bad, || at(0)).unwrap_err();
     }
     let most = 2 * KEPT_MAX + 1;
     assert!(lock(&access.tokens).len() <= most && lock(&access.users).len() <= most);
     assert!(lock(&access.rights).len() <= most);
-    assert!(lock(&access.refused).len() <= 2 * REFUSED_MAX + 1);
+    assert!(lock(&access.good).len() <= most);
     assert!(lock(&access.asking).is_empty());
     // Who was dropped is reviewed again, and sees the same.
     let visitor = identify(&access, &server, "u0", 0).unwrap();
     let sight = access.sight(&server, &visitor.identity, &pairs(&["u0", "b"]), at(0));
     assert!(sight.sees("PyTorchJob", "u0") && !sight.sees("PyTorchJob", "b"));
+}
+
+#[test]
+fn tokens_of_nobody_are_reviewed_at_a_rate() {
+    let (access, server) = (Access::default(), Server::default());
+    identify(&access, &server, "a", 0).unwrap();
+    let bad = |number: usize| Credential::parse(&format!("bad-{number}")).unwrap();
+    let begin = server.calls().0;
+    // A thousand in each of ten seconds.
+    for second in 0..10 {
+        for number in 0..1_000 {
+            let token = bad(usize::try_from(second).unwrap() * 1_000 + number);
+            access.identify(&server, &token, || at(second)).unwrap_err();
+        }
+    }
+    let reviewed = server.calls().0 - begin;
+    assert!((100..=300).contains(&reviewed), "{reviewed} reviews");
+    assert!(lock(&access.refused).len() <= 2 * REFUSED_MAX + 1);
+    assert!(lock(&access.asking).is_empty());
+    let refused = access
+        .identify(&server, &bad(99_999), || at(9))
+        .unwrap_err();
+    assert_eq!(refused.code, ProblemCode::Busy);
+    // Whoever was let in before is reviewed again, and a new user as soon as there is a place.
+    identify(&access, &server, "a", 9).unwrap();
+    for number in 0..200 {
+        drop(access.identify(&server, &bad(50_000 + number), || at(50)));
+    }
+    identify(&access, &server, "a", 50).unwrap();
+    identify(&access, &server, "new", 51).unwrap();
 }
