@@ -51,12 +51,10 @@ fn debug(api: &Api, words: &[&str]) -> (Call, Outcome) {
     (call, outcome)
 }
 
+/// The text of a file; empty where there is none of that name.
 fn content<'a>(files: &'a [(String, String)], name: &str) -> &'a str {
     let found = files.iter().find(|(known, _)| known == name);
-    let names = || files.iter().map(|(name, _)| name).collect::<Vec<_>>();
-    &found
-        .unwrap_or_else(|| panic!("no {name} in {:?}", names()))
-        .1
+    found.map_or("", |(_, text)| text)
 }
 
 #[test]
