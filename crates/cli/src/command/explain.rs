@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use jiff::Timestamp;
 use serde::Serialize;
 use trainyard_core::{
-    explain::{Answer, CutOff, Facts, FailedPod, Operator, Standing, Subject, explain},
+    explain::{Answer, Cause, CutOff, Facts, FailedPod, Operator, Standing, Subject, explain},
     job::{ConditionStatus, ConditionType, Exit as PodExit},
 };
 use trainyard_host::{FailedRank, Outcome};
@@ -43,7 +43,7 @@ pub(super) fn run(args: &Explain, printer: &mut Printer) -> Result<Exit, Failure
             let facts = facts(args, &mut site)?;
             let answer = explain(&facts);
             Ok(Frame {
-                exit: exit(answer.standing),
+                exit: exit(&answer),
                 is_last: !matches!(answer.standing, Standing::Runs | Standing::Waits),
                 ..Frame::of(text(&facts, &answer, printer))
             })
@@ -58,7 +58,7 @@ pub(super) fn run(args: &Explain, printer: &mut Printer) -> Result<Exit, Failure
         }
         Format::Json => printer.json(&document_of(&facts, &answer))?,
     }
-    Ok(exit(answer.standing))
+    Ok(exit(&answer))
 }
 
 /// The JSON form of the answer.
@@ -94,10 +94,12 @@ fn text(facts: &Facts, answer: &Answer, printer: &Printer) -> String {
     render(&facts.job.name, answer, width, printer.stdout_paint())
 }
 
-fn exit(standing: Standing) -> Exit {
-    match standing {
-        Standing::Failed => Exit::Failed,
-        _ => Exit::Done,
+/// A run whose engine was killed did not do what was asked of it, like one that failed.
+fn exit(answer: &Answer) -> Exit {
+    if answer.standing == Standing::Failed || answer.cause == Cause::Interrupted {
+        Exit::Failed
+    } else {
+        Exit::Done
     }
 }
 

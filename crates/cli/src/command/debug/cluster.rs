@@ -47,13 +47,6 @@ pub(super) fn collect(args: &Debug, printer: &mut Printer) -> Result<Bundle, Fai
     let object = site.look.object(&job).map_err(refused);
     let known = object.as_ref().unwrap_or(&Value::Null);
     let mut bundle = Bundle::new(folder, title, known, now);
-    match object {
-        Ok(object) => {
-            let what = "the job as it is stored, without values of variables";
-            bundle.json("job.json", what, &object);
-        }
-        Err(failure) => bundle.leave_out(&format!("job.json: {}", failure.line())),
-    }
     let pods = match site.look.pods(&job) {
         Ok(pods) => pods,
         Err(error) => {
@@ -62,7 +55,15 @@ pub(super) fn collect(args: &Debug, printer: &mut Printer) -> Result<Bundle, Fai
             Vec::new()
         }
     };
+    // First, because variables of pods may hold secrets that the job does not.
     bundle.add_pods(&site, &job, &pods);
+    match object {
+        Ok(object) => {
+            let what = "the job as it is stored, without values of variables";
+            bundle.json("job.json", what, &object);
+        }
+        Err(failure) => bundle.leave_out(&format!("job.json: {}", failure.line())),
+    }
     let report = site.report(word, &job, &pods, now);
     let text = status::text(&report, now);
     bundle.text("status.txt", "as `trainyard status` prints it", &text);

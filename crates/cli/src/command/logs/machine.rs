@@ -31,7 +31,18 @@ pub(super) fn run(args: &Logs, printer: &mut Printer) -> Result<Exit, Failure> {
     }
     let attempt = match wanted.attempt {
         Some(attempt) => attempt,
-        None => last_attempt(&run)?.ok_or_else(|| nothing_yet(&run))?,
+        None => match last_attempt(&run)? {
+            Some(attempt) => attempt,
+            // A program may have nothing to say.
+            None if !run.live => {
+                let job = &run.record.name;
+                printer.summary(&format!(
+                    "no pod of job `{job}` wrote anything before it ended; `trainyard explain {job}` says how"
+                ));
+                return Ok(Exit::Done);
+            }
+            None => return Err(nothing_yet(&run)),
+        },
     };
     let logs = wanted.logs(&run, attempt, printer.stdout_paint())?;
     if logs.is_empty() {
@@ -243,6 +254,7 @@ fn last_attempt(run: &Stored) -> Result<Option<u32>, Failure> {
 
 fn nothing_yet(run: &Stored) -> Failure {
     let job = &run.record.name;
-    Failure::new(format!("no pod of job `{job}` has written anything"))
-        .hint(format!("`trainyard status {job}` shows its state"))
+    Failure::new(format!("no pod of job `{job}` has written anything")).hint(format!(
+        "`trainyard logs {job} --follow` waits for it; `trainyard status {job}` shows its state"
+    ))
 }

@@ -97,7 +97,7 @@ fn no_node_is_kept_for_what_it_cannot_run() {
 }
 
 #[test]
-fn gang_that_nobody_processes_keeps_only_nodes_with_pods() {
+fn gang_that_nobody_processes_keeps_nodes_with_pods() {
     for has_pod in [false, true] {
         let mut queue = queue();
         let stale = large("evil", "x", 2);

@@ -51,7 +51,7 @@ async fn pods_take_room_whatever_their_labels_are() {
         add_pod(&server, pod(&labels, &json!({})));
         let operator = server.operator(Options::default());
         plain(&server, "team-a", "honest");
-        tokio::time::sleep(Duration::from_secs(60)).await;
+        tokio::time::sleep(Duration::from_mins(1)).await;
         server.see(|world| assert!(!honest_starts(world), "{name}: its only node is full"));
         operator.stop().await;
     }
