@@ -266,4 +266,6 @@ fn pods_of_a_killed_engine_are_lost() {
         page.stdout.contains("Interrupted")
     });
     assert!(page.stdout.contains("Master 1 (1 lost)"), "{page:?}");
+    let why = call.again(&["explain", "j"]).run();
+    assert_eq!(why.code, Some(1), "{why:?}");
 }

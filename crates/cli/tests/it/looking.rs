@@ -74,6 +74,16 @@ fn lines_are_chosen() {
 }
 
 #[test]
+fn run_without_output_is_no_error() {
+    let call = run(&["-q"], &job(1, "true"));
+    assert_eq!(call.run().code, Some(0));
+    let outcome = call.again(&["logs", "j"]).run();
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert_eq!(outcome.stdout, "");
+    assert!(outcome.stderr.contains("wrote anything"), "{outcome:?}");
+}
+
+#[test]
 fn lines_since_a_time() {
     let call = run(&["-q"], &job(1, "echo old; echo new"));
     assert_eq!(call.run().code, Some(0));

@@ -4,9 +4,11 @@
 //! Owns which logs are read, when, and the bounds. Who wants to know and what follows is `trainyard_core::job`'s, what lines
 //! mean `trainyard_core::diagnose`'s.
 //!
-//! Invariants: no pass waits for a log, so no job is slowed. At most [`AT_ONCE`] logs of all jobs are read at once, [`BYTES`]
+//! Invariants: no pass waits for a log, so no job is slowed. Few logs of all jobs are read at once, and fewer of one namespace (`turns`), [`BYTES`]
 //! at the beginning of each and [`TAIL_BYTES`] at its end, of [`PODS`] pods of a job; after [`PATIENCE`] a read times out, and [`LISTENS`] after the first one the operator
 //! stops reading in that attempt. No log is read once every rank has reported. The operator's thread searches no lines.
+
+mod turns;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,14 +29,13 @@ use trainyard_core::{
     spec::Job,
 };
 
+use self::turns::Turns;
 use super::{
     Operator,
     consult::{container, params_since, transports, written_since},
 };
 use crate::{key::JobKey, path::object_path};
 
-/// Logs that are read at once, of all jobs.
-const AT_ONCE: usize = 4;
 /// One read takes at most this long.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Bytes at the beginning of a log that are read. Eight ranks with `NCCL_DEBUG=INFO` write less than half of it until
@@ -57,7 +58,7 @@ const LISTENS: Duration = Duration::from_mins(15);
 /// What was read of the jobs whose transports are wanted.
 #[derive(Debug)]
 pub(crate) struct Listening {
-    turns: Semaphore,
+    turns: Turns,
     /// Lines are searched on a thread of their own, one log at a time: a MiB takes 0.1 s, in which no job must wait.
     searches: Semaphore,
     jobs: Mutex<BTreeMap<JobKey, AttemptLogs>>,
@@ -66,7 +67,7 @@ pub(crate) struct Listening {
 impl Default for Listening {
     fn default() -> Self {
         Self {
-            turns: Semaphore::new(AT_ONCE),
+            turns: Turns::default(),
             searches: Semaphore::new(1),
             jobs: Mutex::default(),
         }
@@ -340,7 +341,7 @@ impl Operator {
     }
 
     async fn read_attempt_log(&self, namespace: &str, log: Log) -> Option<Read> {
-        let _turn = self.listening.turns.acquire().await.ok()?;
+        let _turn = self.listening.turns.next(namespace).await?;
         let (tail_lines, most) = if log.end {
             (Some(TAIL_LINES), TAIL_BYTES)
         } else {
