@@ -12,7 +12,7 @@ mod entry;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
@@ -132,10 +132,8 @@ impl Holding<'_> {
 pub struct WaitQueue {
     snapshot: Snapshot,
     gangs: BTreeMap<GangKey, Entry>,
-    /// Gangs that are not known because others have all the room there is for them.
-    crowded: BTreeSet<GangKey>,
-    /// Since they were refused, another gang has made room.
-    has_more_room: bool,
+    /// Gangs that are not known because others have all the room there is for them, with how many pods each has.
+    crowded: BTreeMap<GangKey, usize>,
     /// The pods that are tied to a node and not bound to it yet, as if they were there.
     tied: BTreeMap<PodKey, Resident>,
     /// The priority classes of the cluster.
@@ -244,7 +242,7 @@ impl WaitQueue {
         let mut gangs = self.gangs.values();
         std::mem::take(&mut self.placement_due)
             && (gangs.any(|entry| entry.is_waiting || entry.evicted.is_some())
-                || self.has_more_room && !self.crowded.is_empty())
+                || !self.crowded.is_empty())
     }
 
     /// How many gangs wait.
@@ -298,17 +296,18 @@ impl WaitQueue {
                 // One that is there in earnest holds nodes, and is known in any case.
                 first.extend(pods.by_ref().take(count / 10 + 1));
                 if first.len() <= count / 10 {
-                    self.has_more_room |= self.gangs.remove(&key).is_some();
-                    self.crowded.insert(key);
+                    self.placement_due |= self.gangs.remove(&key).is_some();
+                    self.crowded.insert(key, count);
                     return Seating::Queued(Some(why.into()));
                 }
             }
             let Ok(gang) = Gang::of(job, cluster, revision.created) else {
-                self.gangs.remove(&key);
+                self.placement_due |= self.gangs.remove(&key).is_some();
                 return Seating::Open;
             };
             let before = self.gangs.remove(&key);
-            self.has_more_room |= before.is_some();
+            // It may have had more pods.
+            self.placement_due |= before.is_some() && !self.crowded.is_empty();
             let before = before.filter(is_same);
             let entry = Entry::new(gang, revision.generation, job.settings.start_within, before);
             self.gangs.insert(key.clone(), entry);
@@ -333,11 +332,14 @@ impl WaitQueue {
 
     /// Why there is no room for one more gang of `count` pods, beside those of its namespace and all others.
     fn crowding(&self, key: &GangKey, count: usize) -> Option<String> {
-        let others = self.gangs.iter().filter(|(other, _)| *other != key);
         let (mut all, mut own) = (count, count);
-        for (other, entry) in others {
+        for (other, entry) in &self.gangs {
+            let is_own = other.namespace == key.namespace;
+            if is_own && other == key {
+                continue;
+            }
             all += entry.gang.pods.len();
-            if other.namespace == key.namespace {
+            if is_own {
                 own += entry.gang.pods.len();
             }
         }
@@ -354,6 +356,33 @@ impl WaitQueue {
                  waiting for others to end"
             )
         })
+    }
+
+    /// Takes those of the crowded gangs that there is room for by now, all together: their passes make them known. The others are
+    /// not passed over again: there may be thousands, and one gang ends after another.
+    fn take_uncrowded(&mut self) -> Vec<GangKey> {
+        if self.crowded.is_empty() {
+            return Vec::new();
+        }
+        let mut all = 0;
+        let mut namespaces: BTreeMap<&str, usize> = BTreeMap::new();
+        for (key, entry) in &self.gangs {
+            all += entry.gang.pods.len();
+            *namespaces.entry(&key.namespace).or_default() += entry.gang.pods.len();
+        }
+        let mut taken = Vec::new();
+        for (key, count) in &self.crowded {
+            let own = namespaces.entry(&key.namespace).or_default();
+            if *own + count <= NAMESPACE_PODS_MAX && all + count <= PODS_MAX {
+                *own += count;
+                all += count;
+                taken.push(key.clone());
+            }
+        }
+        for key in &taken {
+            self.crowded.remove(key);
+        }
+        taken
     }
 
     /// Adds a gang to the wait queue.
@@ -393,10 +422,7 @@ impl WaitQueue {
             return;
         }
         self.crowded.remove(key);
-        if self.gangs.remove(key).is_some() {
-            self.placement_due = true;
-            self.has_more_room = true;
-        }
+        self.placement_due |= self.gangs.remove(key).is_some();
     }
 
     /// Forgets all gangs and their seats. An operator that begins to lead again does so: another one assigned seats meanwhile, and
@@ -415,10 +441,7 @@ impl WaitQueue {
             changed: self.cancel_evictions(),
             ..QueueChanges::default()
         };
-        if std::mem::take(&mut self.has_more_room) {
-            // Their passes find out whether it is enough.
-            changes.changed.extend(std::mem::take(&mut self.crowded));
-        }
+        changes.changed.extend(self.take_uncrowded());
         if !self.gangs.values().any(|entry| entry.is_waiting) {
             return changes;
         }
