@@ -18,14 +18,13 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 use trainyard_core::{
     fleet::Fleet,
-    gang::PodKey,
     job::{IndexSet, Observed, ObservedPod, PodPhase, Unreadable, Wait},
     launch::{GroupApi, slot_of, supervise::HowEnded},
     spec::{Job, Kind, Role, Slot, annotation},
 };
 
 pub(crate) use self::groups::{GroupEntry, Known};
-use self::{fabrics::Fabrics, groups::Groups};
+use self::{fabrics::Fabrics, groups::Groups, seats::LauncherRooms};
 use crate::{
     feed::News,
     key::JobKey,
@@ -41,8 +40,8 @@ pub(crate) struct Store {
     jobs: BTreeMap<JobKey, Arc<JobView>>,
     children: BTreeMap<JobKey, Children>,
     nodes: BTreeMap<Arc<str>, NodeEntry>,
-    /// The pod that is counted under the name of each batch Job of a launcher.
-    launcher_rooms: BTreeMap<PodKey, Box<str>>,
+    /// The pods that are counted under the name of their batch Job.
+    launcher_rooms: LauncherRooms,
     /// The jobs with pods on each node.
     seats: BTreeMap<Arc<str>, BTreeSet<JobKey>>,
     /// How new the view of the pods is.
@@ -301,7 +300,7 @@ impl Store {
                     }
                 }
                 self.seats.clear();
-                self.launcher_rooms.clear();
+                self.launcher_rooms = LauncherRooms::default();
                 self.fleet
                     .queue
                     .keep_pods(|resident| resident.gang.is_none());

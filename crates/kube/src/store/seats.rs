@@ -1,9 +1,11 @@
 //! Watch events for the wait queue.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use trainyard_core::{
     fleet::GangRevision,
-    gang::Resident,
+    gang::{PodKey, Resident},
     job::{self, JobStatus, Seating},
     launch::Cluster,
     spec::Job,
@@ -16,6 +18,34 @@ use crate::{
     room,
     view::{JobView, Meta, PriorityView, RoomView},
 };
+
+/// The pods that are counted under the name of their batch Job, and under which: one pod for each name.
+#[derive(Debug, Default)]
+pub(super) struct LauncherRooms {
+    names: BTreeMap<PodKey, PodKey>,
+    pods: BTreeMap<PodKey, PodKey>,
+}
+
+impl LauncherRooms {
+    fn insert(&mut self, pod: PodKey, name: PodKey) {
+        self.pods.insert(name.clone(), pod.clone());
+        self.names.insert(pod, name);
+    }
+
+    /// Forgets a pod; the name that it had.
+    fn remove_pod(&mut self, pod: &PodKey) -> Option<PodKey> {
+        let name = self.names.remove(pod)?;
+        self.pods.remove(&name);
+        Some(name)
+    }
+
+    /// Frees a name; the pod that had it.
+    fn remove_name(&mut self, name: &PodKey) -> Option<PodKey> {
+        let pod = self.pods.remove(name)?;
+        self.names.remove(&pod);
+        Some(pod)
+    }
+}
 
 impl Store {
     /// What the gang of `job` may do, if this operator assigns nodes.
@@ -70,9 +100,7 @@ impl Store {
             }
             News::Is(pod) => self.put_room(&pod),
             News::Gone(pod) if !self.has_own_feed(&pod.metadata) => {
-                self.fleet
-                    .queue
-                    .update_pod(room::own_key(&pod.metadata), None);
+                self.remove_room(&room::own_key(&pod.metadata), false);
             }
             News::Gone(_) | News::Version(_) => {}
         }
@@ -80,9 +108,11 @@ impl Store {
 
     fn put_room(&mut self, pod: &RoomView) {
         if !self.has_own_feed(&pod.metadata) {
-            self.fleet
-                .queue
-                .update_pod(room::own_key(&pod.metadata), room::of_others(pod));
+            let own = room::own_key(&pod.metadata);
+            match room::of_others(pod) {
+                Some(resident) => self.put_room_as(own, resident),
+                None => self.remove_room(&own, false),
+            }
         }
     }
 
@@ -96,29 +126,61 @@ impl Store {
     /// Counts the room of a pod of ours, or forgets it.
     ///
     /// Of several pods that one batch Job made, one at a time has the name that placement looks for. The others are counted
-    /// under their own: whoever labels his pods as launchers hides none of them.
+    /// under their own. Labels and owners of a pod are its author's, who may edit them: none of his pods hides another, and none
+    /// stays counted under a name that it had.
     pub(super) fn put_own_room(&mut self, meta: &Meta, resident: Option<Resident>) {
         let (own, shared) = (room::own_key(meta), room::key_of(meta));
-        let queue = &mut self.fleet.queue;
-        if own == shared {
-            queue.update_pod(own, resident);
+        let Some(resident) = resident else {
+            if let Some(name) = self.launcher_rooms.remove_pod(&own) {
+                self.remove_room(&name, true);
+            } else if !self.launcher_rooms.pods.contains_key(&own) {
+                self.remove_room(&own, true);
+            }
+            return;
+        };
+        if self.launcher_rooms.names.get(&own) == Some(&shared) {
+            self.fleet.queue.update_pod(shared, Some(resident));
             return;
         }
-        let holder = self.launcher_rooms.get(&shared);
-        let is_free = holder.is_none_or(|uid| **uid == *meta.uid);
-        match (resident, is_free) {
-            (Some(resident), true) => {
-                queue.update_pod(own, None);
-                self.launcher_rooms
-                    .insert(shared.clone(), meta.uid.as_str().into());
-                queue.update_pod(shared, Some(resident));
+        if let Some(before) = self.launcher_rooms.remove_pod(&own) {
+            self.remove_room(&before, true);
+        }
+        let is_taken = self.fleet.queue.snapshot().pods.contains_key(&shared);
+        if own == shared || is_taken {
+            self.put_room_as(own, resident);
+            return;
+        }
+        if !self.launcher_rooms.pods.contains_key(&own) {
+            self.remove_room(&own, true);
+        }
+        self.launcher_rooms.insert(own, shared.clone());
+        self.fleet.queue.update_pod(shared, Some(resident));
+    }
+
+    /// Counts the room of a pod under its own name. A launcher that was counted under it is counted under its own from now on.
+    fn put_room_as(&mut self, own: PodKey, resident: Resident) {
+        let (mut name, mut resident) = (own, resident);
+        loop {
+            let launcher = self.launcher_rooms.remove_name(&name);
+            let moved = launcher.and_then(|launcher| {
+                let pods = &self.fleet.queue.snapshot().pods;
+                Some((launcher, pods.get(&name)?.clone()))
+            });
+            self.fleet.queue.update_pod(name, Some(resident));
+            match moved {
+                Some(next) => (name, resident) = next,
+                None => return,
             }
-            (None, true) => {
-                queue.update_pod(own, None);
-                self.launcher_rooms.remove(&shared);
-                queue.update_pod(shared, None);
-            }
-            (resident, false) => queue.update_pod(own, resident),
+        }
+    }
+
+    /// Forgets the room of a pod that is ours, or that is not. A pod whose labels were edited moves from one watch to the other, and the new
+    /// one may have it before the old one lets it go.
+    fn remove_room(&mut self, name: &PodKey, is_ours: bool) {
+        let queue = &mut self.fleet.queue;
+        let room = queue.snapshot().pods.get(name);
+        if room.is_some_and(|room| room.gang.is_some() == is_ours) {
+            queue.update_pod(name.clone(), None);
         }
     }
 

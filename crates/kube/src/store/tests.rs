@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use trainyard_core::{job::NodeHealth, spec::job_from_value};
+use trainyard_core::{gang::PodKey, job::NodeHealth, spec::job_from_value};
 
 use super::*;
 use crate::view::{LeaseView, NodeView, RoomView};
@@ -276,6 +276,72 @@ fn pods_labelled_as_a_launcher_take_room_each() {
     assert_eq!(nodes_with_pods(&store), ["b"]);
     store.update_pods(News::Gone(read("two", "b", 6, "Running")));
     assert_eq!(nodes_with_pods(&store), <[&str; 0]>::default());
+}
+
+#[test]
+fn no_pod_hides_another_by_the_name_of_its_owner() {
+    let labels = json!({"training.kubeflow.org/operator-name": "mpi-operator",
+        "training.kubeflow.org/job-name": "j"});
+    let launcher = |owner: &str, version: u64| {
+        let mut pod = batch_pod("l", "b", version, &labels);
+        pod["metadata"]["ownerReferences"][0]["name"] = owner.into();
+        serde_json::from_value::<PodView>(pod).unwrap()
+    };
+    let mut pending = batch_pod("pending", "", 1, &labels);
+    pending["status"]["phase"] = "Pending".into();
+    let pending: PodView = serde_json::from_value(pending).unwrap();
+    let sweep = batch_pod("sweep", "a", 1, &json!({}));
+    let sweep: RoomView = serde_json::from_value(sweep).unwrap();
+
+    // Its owner has the name of a pod that runs.
+    let mut store = Store::default();
+    store.update_room(News::Is(sweep.clone()));
+    store.update_pods(News::Is(pending));
+    assert_eq!(nodes_with_pods(&store), ["a"]);
+    store.update_pods(News::Is(launcher("sweep", 2)));
+    assert_eq!(nodes_with_pods(&store), ["a", "b"]);
+    store.update_room(News::Gone(sweep.clone()));
+    assert_eq!(nodes_with_pods(&store), ["b"]);
+
+    // It was there first.
+    let mut store = Store::default();
+    store.update_pods(News::Is(launcher("sweep", 1)));
+    store.update_room(News::Is(sweep));
+    assert_eq!(nodes_with_pods(&store), ["a", "b"]);
+    store.update_pods(News::Gone(launcher("sweep", 2)));
+    assert_eq!(nodes_with_pods(&store), ["a"]);
+
+    // Its owner is edited.
+    let mut store = Store::default();
+    for (version, owner) in (1..).zip(["x", "y", "l", "z"]) {
+        store.update_pods(News::Is(launcher(owner, version)));
+        assert_eq!(nodes_with_pods(&store), ["b"], "{owner}");
+    }
+    store.update_pods(News::Gone(launcher("z", 5)));
+    assert_eq!(nodes_with_pods(&store), <[&str; 0]>::default());
+}
+
+#[test]
+fn a_pod_that_loses_its_labels_takes_room_still() {
+    let labels = json!({"training.kubeflow.org/operator-name": "pytorchjob-controller"});
+    let ours = |version: u64| {
+        let pod = batch_pod("p", "a", version, &labels);
+        serde_json::from_value::<PodView>(pod).unwrap()
+    };
+    let other: RoomView = serde_json::from_value(batch_pod("p", "a", 2, &json!({}))).unwrap();
+    let mut store = Store::default();
+    store.update_pods(News::Is(ours(1)));
+    store.update_pods(News::Gone(ours(2)));
+    store.update_room(News::Is(other.clone()));
+    assert_eq!(nodes_with_pods(&store), ["a"]);
+    // The watch of the other pods is ahead.
+    let mut store = Store::default();
+    let mut plain = ours(1);
+    plain.metadata.owner_references.clear();
+    store.update_pods(News::Is(plain.clone()));
+    store.update_room(News::Is(other));
+    store.update_pods(News::Gone(plain));
+    assert_eq!(nodes_with_pods(&store), ["a"]);
 }
 
 #[test]
