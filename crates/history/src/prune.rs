@@ -59,18 +59,25 @@ impl Store {
         Ok(pruned)
     }
 
-    /// The end before which a run that is not there need not be written: where the store is nearly as large as it may become, one that is older than all
-    /// that are left was deleted for their sake, or would be.
+    /// The end before which a run that is not there need not be written: where the store is nearly as large as it may become and no detail is left
+    /// whose deletion would make room, one that is older than all that are left was deleted for their sake, or would be.
     pub fn cap_cutoff(&self, retention: &Retention) -> Result<i64, HistoryError> {
         let (bytes, cap) = (self.bytes()?, retention.cap_bytes);
         if bytes < cap - cap / 8 {
             return Ok(i64::MIN);
         }
         let refused = |source| HistoryError::of(&self.path, "find the oldest run", source);
-        let sql = "SELECT MIN(ended) FROM run WHERE complete = 1";
-        let oldest = self.connection.query_row(sql, [], |row| row.get(0));
-        let oldest: Option<i64> = oldest.map_err(refused)?;
-        Ok(oldest.unwrap_or(if bytes > cap { i64::MAX } else { i64::MIN }))
+        let sql = "SELECT MIN(ended), COALESCE(MAX(detail), 0) FROM run WHERE complete = 1 AND ended IS NOT NULL";
+        let found = self
+            .connection
+            .query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?)));
+        let (oldest, has_detail): (Option<i64>, bool) = found.map_err(refused)?;
+        Ok(match oldest {
+            Some(_) if has_detail => i64::MIN,
+            Some(oldest) => oldest,
+            None if bytes > cap => i64::MAX,
+            None => i64::MIN,
+        })
     }
 
     /// Deletes the oldest detail, and where none is left the oldest runs, until at most `most` bytes are used.

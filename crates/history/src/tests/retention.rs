@@ -91,6 +91,11 @@ fn the_cap_takes_the_oldest_first() {
         format!("run-{}", pruned.details),
         "the oldest lost their detail"
     );
+    assert_eq!(
+        store.cap_cutoff(&retention).unwrap(),
+        i64::MIN,
+        "older runs fit once more detail is deleted"
+    );
     sums_hold(&place);
     // A store that cannot be small enough keeps what lives.
     let least = Retention {
