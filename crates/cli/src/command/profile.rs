@@ -129,8 +129,8 @@ fn analyse(
         for values in summaries.iter().map(|it| &it.values) {
             if values.steps < asked {
                 printer.summary(&format!(
-                    "warning: rank {}: the trace has {} of {asked} steps: a program that has not counted a step yet records half a second; \
-                     record again once it trains",
+                    "warning: rank {}: the trace has {} of {asked} steps: a program that has not counted a step yet records half a second, and one \
+                     with several optimizers counts each; record again once it trains, or more steps",
                     values.rank, values.steps
                 ));
             }

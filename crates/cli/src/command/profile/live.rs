@@ -46,10 +46,19 @@ pub(super) fn run(args: &Profile, job: &str, printer: &mut Printer) -> Result<Ex
     let mut read = files::read(traces(&recorded), printer)?;
     if steps(args).is_some_and(|asked| began_meanwhile(&read, asked)) {
         printer.summary(&format!(
-            "job `{job}` took its first step while it was recorded; recording again"
+            "the traces of job `{job}` have fewer steps than you asked for, as if it took its first step meanwhile; recording again"
         ));
-        recorded = record(job, &run, &recording)?;
-        read = files::read(traces(&recorded), printer)?;
+        // It may have ended since: what there is has some steps.
+        match record(job, &run, &recording) {
+            Ok(again) => {
+                read = files::read(traces(&again), printer)?;
+                recorded = again;
+            }
+            Err(failure) => printer.summary(&format!(
+                "warning: the second recording failed, this is the first: {}",
+                failure.line()
+            )),
+        }
     }
     if let Some(folder) = &args.out {
         copy(&recorded, folder)?;
@@ -81,8 +90,8 @@ fn record(job: &str, run: &Stored, recording: &Recording) -> Result<Recorded, Fa
     Ok(recorded)
 }
 
-/// Whether a program had counted no step when it was asked, so that it recorded half a second, and then took one: it counts steps, and the
-/// next recording has all of them.
+/// Whether a program may have counted no step when it was asked, so that it recorded half a second, and then took one: if so, the next
+/// recording has all of them. One with several optimizers looks the same: each counts as a step.
 fn began_meanwhile(read: &Traces, asked: u64) -> bool {
     let mut steps = read.summaries.iter().map(|(_, it)| it.values.steps);
     steps.any(|steps| 0 < steps && steps < asked)
