@@ -379,20 +379,24 @@ impl RunFolder {
         streams: &[i32],
         limit: Option<Duration>,
     ) -> Result<(Answer, Vec<OwnedFd>), StoreError> {
-        if let Some(pid) = self
-            .path
-            .parent()
-            .and_then(live_holder)
-            .map(|holder| holder.pid)
-            && is_stopped(pid)
-        {
-            return Err(StoreError::EngineStopped {
-                job: self.job.clone(),
-                pid,
-            });
+        if let Some(error) = self.stopped_engine() {
+            return Err(error);
         }
         let answer = crate::remote::ask_within(&self.path, request, streams, limit);
-        answer.map_err(|source| self.no_answer(source))
+        // It may have been stopped since.
+        answer.map_err(|source| {
+            let stopped = self.stopped_engine();
+            stopped.unwrap_or_else(|| self.no_answer(source))
+        })
+    }
+
+    /// What is wrong where the engine is stopped.
+    fn stopped_engine(&self) -> Option<StoreError> {
+        let pid = self.path.parent().and_then(live_holder)?.pid;
+        is_stopped(pid).then(|| StoreError::EngineStopped {
+            job: self.job.clone(),
+            pid,
+        })
     }
 
     /// Nobody listens once a run has ended; where an engine listens and there is no answer, the run is there.

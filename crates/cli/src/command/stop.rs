@@ -54,6 +54,8 @@ pub(super) fn run(args: &Stop, printer: &mut Printer) -> Result<Exit, Failure> {
         vec![run]
     };
     let began = Instant::now();
+    let mut asked = Vec::new();
+    let mut failed = None;
     for run in &runs {
         let job = &run.record.name;
         match run.folder.request_stop(args.now) {
@@ -65,10 +67,19 @@ pub(super) fn run(args: &Stop, printer: &mut Printer) -> Result<Exit, Failure> {
             )),
             // It has ended by itself in between.
             Err(_) if !run.folder.is_live() => {}
-            Err(error) => return Err(stored::refused(error)),
+            // The others are stopped nevertheless.
+            Err(error) => {
+                let failure = stored::refused(error);
+                if failed.is_some() {
+                    printer.summary(&format!("warning: {}", failure.line()));
+                }
+                failed.get_or_insert(failure);
+                continue;
+            }
         }
+        asked.push(run);
     }
-    for run in &runs {
+    for run in asked {
         wait(&run.folder, began, printer);
         let took = words::duration(began.elapsed());
         let job = &run.record.name;
@@ -80,7 +91,10 @@ pub(super) fn run(args: &Stop, printer: &mut Printer) -> Result<Exit, Failure> {
             format!("job `{job}` ended otherwise after {took} ({state}); `trainyard explain {job}` shows why")
         });
     }
-    Ok(Exit::Done)
+    match failed {
+        Some(failure) => Err(failure),
+        None => Ok(Exit::Done),
+    }
 }
 
 /// Waits for the end of a run. The engine ends pods that outlast their grace period, so there is one.

@@ -3,6 +3,7 @@
 use std::{
     io::{BufRead as _, BufReader},
     process::{Child, Command, Stdio},
+    thread,
 };
 
 use serde_json::Value;
@@ -192,6 +193,48 @@ fn nohup_run_outlives_its_terminal() {
     assert!(stdout.contains("over"), "{stdout}");
 }
 
+fn is_stopped(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("the engine is there");
+    let state = stat.rsplit_once(") ").expect("its name is in brackets").1;
+    state.starts_with('T')
+}
+
+#[test]
+fn stop_all_stops_the_others_of_a_stopped_engine() {
+    let call = run(&["-d", "--format", "json"], &job(1, SCRIPT));
+    let started = call.run();
+    assert_eq!(started.code, Some(0), "{started:?}");
+    let ready: Value = serde_json::from_str(&started.stdout).expect("stdout is JSON");
+    let pid = ready["pid"].as_u64().and_then(|pid| pid.try_into().ok());
+    let pid = pid.expect("the engine has a process");
+    let other = [
+        "run",
+        "--name",
+        "k",
+        "-d",
+        "--",
+        "sh",
+        "-c",
+        "echo ready; exec sleep 600",
+    ];
+    says(&call.again(&other).run(), 0, &[]);
+    until(&call, &["logs", "j"], |logs| logs.stdout.contains("ready"));
+    until(&call, &["logs", "k"], |logs| logs.stdout.contains("ready"));
+    send("-STOP", pid);
+    while !is_stopped(pid) {
+        thread::yield_now();
+    }
+    let stopped = call.again(&["stop", "--all", "--now"]).run();
+    send("-CONT", pid);
+    let last = call.again(&["stop", "j", "--now"]).run();
+    says(
+        &stopped,
+        2,
+        &["job `k` was stopped after", "the engine of job `j`"],
+    );
+    says(&last, 0, &["job `j` was stopped after"]);
+}
+
 #[test]
 fn a_stopped_engine_is_reported() {
     let call = run(&["-d", "--format", "json"], &job(1, SCRIPT));
@@ -202,6 +245,10 @@ fn a_stopped_engine_is_reported() {
     let pid = pid.expect("the engine has a process");
     until(&call, &["logs", "j"], |logs| logs.stdout.contains("ready"));
     send("-STOP", pid);
+    // The signal is only sent; each thread stops once it has a processor.
+    while !is_stopped(pid) {
+        thread::yield_now();
+    }
     let asked: Vec<Outcome> = [
         &["stop", "j"][..],
         &["stop", "--all", "--now"],
