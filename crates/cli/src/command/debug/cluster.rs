@@ -1,6 +1,7 @@
 //! What is collected of a job on a cluster, with the rights of the user's kubeconfig.
 //!
-//! Invariant: memory does not grow with the number of pods. Logs are read [`AT_ONCE`] at a time, while the archive has room.
+//! Invariant: logs are never in memory all at once. They are read [`AT_ONCE`] at a time, while the archive has room. Of pods there are lists, with an
+//! object for each.
 
 use std::collections::BTreeSet;
 
