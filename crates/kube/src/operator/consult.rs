@@ -39,9 +39,10 @@ use crate::{
 };
 
 /// Logs that are read at once; the passes that wait for them take turns from other jobs.
-const AT_ONCE: usize = 12;
-/// Of these, those of one namespace: its nodes may respond slowly.
-const NAMESPACE_AT_ONCE: usize = 4;
+const AT_ONCE: usize = 16;
+/// Of these, those of one namespace: its nodes may respond slowly. A failure that finds no turn stays without its log, and many clusters have all
+/// their jobs in one namespace.
+const NAMESPACE_AT_ONCE: usize = 8;
 /// Both tries together take at most this long.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Lines at the end of a log that are read: the exceptions of several ranks, and the summary of a launcher
