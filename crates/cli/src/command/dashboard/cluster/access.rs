@@ -30,7 +30,7 @@ const TOKEN_KEPT: SignedDuration = SignedDuration::from_secs(45);
 const TOKEN_BELIEVED: SignedDuration = SignedDuration::from_secs(60);
 /// A token that was refused is reviewed again after this time.
 const REFUSED_KEPT: SignedDuration = SignedDuration::from_secs(5);
-/// Tokens of nobody that are reviewed in a second, over time: whoever makes them up is not to load the API server…
+/// Tokens of nobody that are reviewed in a second, over time, with those whose review fails: whoever makes them up is not to load the API server…
 const REFUSALS_A_SECOND: i64 = 20;
 /// …and how many at once after a quiet time.
 const REFUSALS_BURST: i64 = 100;
@@ -151,10 +151,10 @@ fn flooded() -> Problem {
     problem(
         ProblemCode::Busy,
         format!(
-            "the token was not reviewed: tokens that the API server does not accept come in, and of unknown ones it is asked about \
-             {REFUSALS_A_SECOND} in a second at most"
+            "the token was not reviewed: many unknown tokens come in, and the API server is asked about \
+             {REFUSALS_A_SECOND} of them in a second at most"
         ),
-        "retry in a few seconds; requests with a token that was accepted before are answered",
+        "retry in a few seconds; requests with a token that was accepted in the last 10 minutes are answered",
     )
 }
 
@@ -229,17 +229,20 @@ impl Access {
     ) -> Result<Visitor, Problem> {
         // What is believed is as old as the question, not as the answer.
         let asked_at = now();
-        if lock(&self.good).get(&digest, asked_at).is_none() && self.is_flooded(asked_at) {
+        let was_good = lock(&self.good).get(&digest, asked_at).is_some();
+        if !was_good && !self.charge(asked_at) {
             return Err(flooded());
         }
         let user = reviewer.user_of(credential.expose());
         let user = user.map_err(|error| not_reviewed(&error))?;
         let now = now();
         let Some(user) = user else {
-            self.count_refusal(now);
             lock(&self.refused).put(digest, (), later(now, REFUSED_KEPT), now);
             return Err(not_accepted());
         };
+        if !was_good {
+            self.refund();
+        }
         let identity = identity_of(&user);
         let mut users = lock(&self.users);
         let known = users.get(&identity, now).cloned();
@@ -259,17 +262,24 @@ impl Access {
         Ok(Visitor { identity, lasts })
     }
 
-    /// Whether so many tokens of nobody were reviewed that no other unknown one is for now.
-    fn is_flooded(&self, now: Timestamp) -> bool {
-        let paid = *lock(&self.refusals);
-        let burst = SignedDuration::from_millis(1_000 * REFUSALS_BURST / REFUSALS_A_SECOND);
-        paid >= later(now, burst)
-    }
-
-    fn count_refusal(&self, now: Timestamp) {
+    /// Counts the review of an unknown token as refused before it is made, so that those that take long or fail count, too. False where
+    /// so many were refused that it is not made now.
+    fn charge(&self, now: Timestamp) -> bool {
         let mut paid = lock(&self.refusals);
+        let burst = SignedDuration::from_millis(1_000 * REFUSALS_BURST / REFUSALS_A_SECOND);
+        if *paid >= later(now, burst) {
+            return false;
+        }
         let each = SignedDuration::from_millis(1_000 / REFUSALS_A_SECOND);
         *paid = later((*paid).max(now), each);
+        true
+    }
+
+    /// The token was somebody's.
+    fn refund(&self) {
+        let mut paid = lock(&self.refusals);
+        let each = SignedDuration::from_millis(1_000 / REFUSALS_A_SECOND);
+        *paid = later(*paid, -each);
     }
 
     /// The name of somebody who has asked.

@@ -247,3 +247,19 @@ fn tokens_of_nobody_are_reviewed_at_a_rate() {
     identify(&access, &server, "a", 50).unwrap();
     identify(&access, &server, "new", 51).unwrap();
 }
+
+#[test]
+fn reviews_that_fail_are_made_at_a_rate() {
+    let (access, server) = (Access::default(), Server::default());
+    identify(&access, &server, "a", 0).unwrap();
+    let begin = server.calls().0;
+    *lock(&server.is_down) = true;
+    for number in 0..1_000 {
+        let token = Credential::parse(&format!("bad-{number}")).unwrap();
+        access.identify(&server, &token, || at(0)).unwrap_err();
+    }
+    assert_eq!(server.calls().0 - begin, 100);
+    *lock(&server.is_down) = false;
+    identify(&access, &server, "a", 45).unwrap();
+    identify(&access, &server, "new", 45).unwrap();
+}
