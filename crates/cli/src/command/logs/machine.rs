@@ -36,8 +36,10 @@ pub(super) fn run(args: &Logs, printer: &mut Printer) -> Result<Exit, Failure> {
             // A program may have nothing to say.
             None if !run.live => {
                 let job = &run.record.name;
+                let named = args.which.run.as_ref();
+                let named = named.map_or(String::new(), |run| format!(" --run {run}"));
                 printer.summary(&format!(
-                    "no pod of job `{job}` wrote anything before it ended; `trainyard explain {job}` says how"
+                    "no pod of job `{job}` wrote anything before it ended; `trainyard explain {job}{named}` says how"
                 ));
                 return Ok(Exit::Done);
             }
