@@ -358,8 +358,8 @@ impl WaitQueue {
         })
     }
 
-    /// Takes those of the crowded gangs that there is room for by now, all together: their passes make them known. The others are
-    /// not passed over again: there may be thousands, and one gang ends after another.
+    /// Takes those of the crowded gangs that there is room for by now, all together: their passes make them known. The others get no
+    /// pass: there may be thousands, and one gang ends after another.
     fn take_uncrowded(&mut self) -> Vec<GangKey> {
         if self.crowded.is_empty() {
             return Vec::new();

@@ -42,7 +42,7 @@ fn jobs_that_state_many_pods_take_bounded_memory() {
     assert_eq!(look(&mut queue, 1, &[], NOW), Seating::Unasked);
     queue.ask(&GangKey::of(&job()), time(NOW));
     assert_eq!(queue.place(time(NOW)).seated, [GangKey::of(&job())]);
-    // One that is not known gets its turn once another has gone, and no other is passed over for nothing.
+    // One that is not known gets its turn once another has gone, and no other gets a pass for nothing.
     let unknown = |queue: &mut WaitQueue| {
         let mut changed = queue.place(time(NOW)).changed;
         changed.retain(|key| hostile[2..].iter().any(|job| GangKey::of(job) == *key));
