@@ -61,6 +61,11 @@ fn is_local(host: &str) -> bool {
     host == "localhost" || host == "0.0.0.0" || host == "::1" || host.starts_with("127.")
 }
 
+/// Whether a word is a script of Python.
+fn is_python(text: &str) -> bool {
+    matches!(text.rsplit_once('.'), Some((_, "py")))
+}
+
 fn apart(rule: &Rule, scene: &Scene<'_>) {
     let pods = scene
         .ranks()
@@ -85,11 +90,21 @@ fn apart(rule: &Rule, scene: &Scene<'_>) {
         let Some(start) = by_torch.or(by_accelerate) else {
             continue;
         };
-        let alone = command
-            .words
-            .iter()
-            .skip(start)
-            .find(|word| word.text == "--standalone");
+        // A script may start one pod otherwise than several.
+        let decides = |text: &str| matches!(text, "if" | "case" | "[" | "[[");
+        if command.is_shell && command.words.iter().any(|word| decides(word.text)) {
+            continue;
+        }
+        // Behind the script come options of its own.
+        let words = command.words.iter().skip(start);
+        let own = Command {
+            words: words
+                .take_while(|word| !is_python(word.text))
+                .copied()
+                .collect(),
+            is_shell: command.is_shell,
+        };
+        let alone = own.words.iter().find(|word| word.text == "--standalone");
         if let (Some(word), true) = (alone, by_torch.is_some()) {
             pod.command_at(word.item).report_with(
                 rule,
@@ -98,12 +113,19 @@ fn apart(rule: &Rule, scene: &Scene<'_>) {
             );
             continue;
         }
-        addresses(rule, &command, pod, pods);
-        let by_c10d = command
+        addresses(rule, &own, pod, pods);
+        let of_operator = elastic
+            .filter(|_| by_torch.is_some())
+            .map(|elastic| elastic.rdzv_backend.as_str());
+        let backend = own
             .option(&["--rdzv_backend"])
-            .is_some_and(|word| word.text != "static");
-        let rank = command.option(&["--node_rank", "--machine_rank"]);
-        let fixed = rank.filter(|word| word.text.parse::<u32>().is_ok() && !by_c10d);
+            .map(|word| word.text)
+            .or(of_operator)
+            .or_else(|| pod.variable("PET_RDZV_BACKEND").map(|(value, _)| value));
+        // Only a rendezvous of fixed ranks reads the option.
+        let is_fixed = backend.is_none_or(|backend| backend == "static");
+        let rank = own.option(&["--node_rank", "--machine_rank"]);
+        let fixed = rank.filter(|word| word.text.parse::<u32>().is_ok() && is_fixed);
         if let (Some(word), true) = (fixed, pod.replicas > 1) {
             pod.command_at(word.item).report_with(
                 rule,
@@ -119,7 +141,10 @@ fn addresses(rule: &Rule, command: &Command<'_>, pod: &Pod<'_>, pods: u64) {
     let endpoint = command.option(&["--rdzv_endpoint"]);
     let host = command.option(&["--master_addr", "--main_process_ip"]);
     let port = command.option(&["--master_port", "--main_process_port"]);
-    for word in [endpoint, host].into_iter().flatten() {
+    // The one master is where the others meet, so it may call itself by any name.
+    let is_met = pod.role == Role::Master && pod.replicas == 1;
+    let places = [endpoint, host].into_iter().flatten();
+    for word in places.filter(|_| !is_met) {
         let host = word
             .text
             .rsplit_once(':')
