@@ -26,9 +26,9 @@ pub(in crate::lint) static RULES: &[Advice] = &[
             "TY172",
             RISKY,
             "MPI worker that does not wait for its ranks",
-            "`mpirun` starts the ranks inside of the workers. In an MPIJob of `kubeflow.org/v2beta1` it comes by ssh, so \
-             the worker must run an ssh server, which the operator starts where the container has no command. A worker \
-             that runs the program itself trains once more, alone.",
+            "`mpirun` starts the ranks inside of the workers. Where `trainyard.dev/mpi-transport` is `ssh`, the worker must \
+             run an ssh server, which the operator starts in a container without a command. A worker that runs the program \
+             itself trains once more, alone.",
         ),
         look: Look::Job(workers),
     },
@@ -197,12 +197,14 @@ fn workers(rule: &Rule, scene: &Scene<'_>) {
         "torchrun",
     ];
     let waits = ["sleep", "tail"];
+    // The agent, which operators use as a rule, runs beside such a command.
+    let by_ssh = scene.job.settings.mpi_transport == Some(MpiTransport::Ssh);
     let (what, hint) = if trains.contains(&program) {
         (
             "runs the program itself",
             "remove `command` and `args` of the worker: the launcher starts the program in it",
         )
-    } else if waits.contains(&program) && scene.job.kind == Kind::MpiV2 {
+    } else if waits.contains(&program) && scene.job.kind == Kind::MpiV2 && by_ssh {
         (
             "runs no ssh server",
             "remove `command` and `args` of the worker: the operator starts `sshd`",
