@@ -233,6 +233,14 @@ fn hostfile(rule: &Rule, scene: &Scene<'_>) {
     let Some(start) = command.call(&["deepspeed"]) else {
         return;
     };
+    // The launcher, not the value of an option such as `--strategy deepspeed`, nor what pip installs.
+    let text = |at: usize| command.words.get(at).map_or("", |word| word.text);
+    let before = start.checked_sub(1).map_or("", text);
+    let behind = text(start.saturating_add(1));
+    let is_program = behind.starts_with('-') || is_python(behind);
+    if !is_program || before.starts_with("--") || before == "install" {
+        return;
+    }
     // A script may make the file, or name the pods.
     let names_file = |text: &str| text.contains("hostfile");
     if command
@@ -248,6 +256,8 @@ fn hostfile(rule: &Rule, scene: &Scene<'_>) {
         return;
     }
     match command.option(&["--hostfile", "-H"]) {
+        // A volume may bring the file that it looks for.
+        None if launcher.mount_of("/job/hostfile").is_some() => {}
         None => {
             let item = command.words.get(start).map_or(0, |word| word.item);
             launcher.command_at(item).report_with(
