@@ -400,7 +400,7 @@ impl Source {
                     continue;
                 }
                 Stage::Note if rule.id == "k8s-started" => self.marks.started = number,
-                Stage::Note if rule.id == "run-started" => self.marks.note_run(number),
+                Stage::Note if rule.id == "run-started" => self.note_run(line, number),
                 Stage::Note | Stage::Fact => {}
             }
             if rule.label.is_some() {

@@ -1,6 +1,6 @@
 //! The objects that go with the jobs, from all files that were given together.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{ClusterFacts, labels::Index, objects};
 use crate::{
@@ -25,6 +25,8 @@ pub(super) struct Companions<'a> {
     /// What is there besides the files, where a cluster was looked at.
     pub(super) cluster: Option<&'a ClusterFacts>,
     objects: BTreeMap<&'a str, BTreeMap<&'a str, BTreeMap<&'a str, &'a Node>>>,
+    /// Kind, namespace and name of objects that the files hold more than once.
+    repeated: BTreeSet<(&'a str, &'a str, &'a str)>,
     fabrics: BTreeMap<String, Fabric>,
     /// Configurations of `DeepSpeed` that are files of their own.
     deepspeed: Vec<&'a Node>,
@@ -55,10 +57,10 @@ impl<'a> Companions<'a> {
             quotas.push((name, &document.tree));
         }
         let names = self.objects.entry(kind).or_default();
-        names
-            .entry(name)
-            .or_default()
-            .insert(namespace, &document.tree);
+        let spaces = names.entry(name).or_default();
+        if spaces.insert(namespace, &document.tree).is_some() {
+            self.repeated.insert((kind, namespace, name));
+        }
     }
 
     /// Whether one of the objects selects pods by their labels.
@@ -94,6 +96,11 @@ impl<'a> Companions<'a> {
     /// The object, where the files hold it.
     pub(super) fn find(&self, kind: &str, namespace: &str, name: &str) -> Option<&'a Node> {
         self.objects.get(kind)?.get(name)?.get(namespace).copied()
+    }
+
+    /// Whether the files hold several such objects: an overlay of one, or one for each cluster. [`Self::find`] knows the last.
+    pub(super) fn is_repeated(&self, kind: &str, namespace: &str, name: &str) -> bool {
+        self.repeated.contains(&(kind, namespace, name))
     }
 
     /// The fabric that `job` names, where the files hold it.

@@ -382,7 +382,8 @@ fn read_only(rule: &Rule, scene: &Scene<'_>) {
             context.and_then(|context| context.read_only_root_filesystem) == Some(true);
         for (path, place) in option.into_iter().chain(stated) {
             let Some((mount, _, volume)) = pod.mount_of(path) else {
-                if fixed_root && path.starts_with('/') {
+                // The runtime mounts memory there in every container.
+                if fixed_root && path.starts_with('/') && !is_within(path, "/dev/shm") {
                     place.report_with(
                         rule,
                         format!("the program writes `{path}`, which is on no volume, and the root file system is read-only"),

@@ -158,7 +158,7 @@ pub(crate) fn step_time_on(step: &Step<'_>, machine: &Machine) -> StepTime {
     let more = of(step.shape.predictions);
     let outputs = 1.0 + more;
     let last_stage = (last_layers + more) * one_layer + outputs * vocabulary;
-    let last_stage = if step.software.stage_copies > 1.0 {
+    let last_stage = if step.software.stage_copies > 1.0 && layout.pipeline > 1 {
         // The rank of the last stage has the first one too, in the other direction.
         f64::midpoint(layers * one_layer, last_stage)
     } else {

@@ -97,6 +97,8 @@ pub(in crate::diagnose) struct Marks {
     pub(in crate::diagnose) cause: u64,
     /// The last line with which a program was started again by hand or by a script, behind a failure.
     pub(in crate::diagnose) run: u64,
+    /// The program of the last command that named one.
+    script: Option<String>,
     pub(super) top_step: Option<u64>,
 }
 
@@ -130,10 +132,14 @@ impl Marks {
         self.note_failure(line);
     }
 
-    /// Notes that a program is started. What failed before is of an earlier run.
-    pub(super) fn note_run(&mut self, line: u64) {
-        if self.failure > 0 {
+    /// Notes that a program is started. Where it is the one of the command before, what failed is of an earlier run; another
+    /// program may fail because of what the first one did not write. `script` is none where the line names no program.
+    pub(super) fn note_run(&mut self, line: u64, script: Option<String>) {
+        if script == self.script && self.failure > 0 {
             self.run = line;
+        }
+        if script.is_some() {
+            self.script = script;
         }
     }
 

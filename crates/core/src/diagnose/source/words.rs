@@ -112,6 +112,13 @@ impl Source {
         }
     }
 
+    /// A command that starts a program. In a log of several pods each one starts its own, which says nothing about the others.
+    pub(super) fn note_run(&mut self, line: &Line<'_>, number: u64) {
+        if line.rank.is_none() && line.node.is_none() {
+            self.marks.note_run(number, script(line.text));
+        }
+    }
+
     /// `mpirun -np 8 …` in a transcript.
     pub(super) fn launcher(&mut self, text: &[u8]) {
         if memchr::memmem::find(text, b"mpirun ").is_none()
@@ -286,6 +293,19 @@ impl Source {
             seen.fields.entry("frame".to_owned()).or_insert(frame);
         }
     }
+}
+
+/// The script or the module that a command runs: `train.py` of `torchrun --nproc-per-node 2 train.py`.
+fn script(text: &[u8]) -> Option<String> {
+    let words = || {
+        text.split(|byte| *byte == b' ')
+            .filter(|word| !word.is_empty())
+    };
+    let module = || words().skip_while(|word| *word != b"-m").nth(1);
+    words()
+        .find(|word| word.ends_with(b".py"))
+        .or_else(module)
+        .map(lossy)
 }
 
 impl Member {

@@ -148,7 +148,22 @@ fn words(container: &Node) -> impl Iterator<Item = &str> {
     list.flat_map(str::split_whitespace)
 }
 
-fn too_few_pods(rule: &Rule, companion: &Companion<'_>, _: &Companions<'_>) {
+/// The value of the option with one of `names`.
+fn option<'a>(words: &[&'a str], names: [&str; 2]) -> Option<&'a str> {
+    let mut places = words.iter().enumerate();
+    places.find_map(|(index, word)| match word.split_once('=') {
+        Some((name, value)) if names.contains(&name) => Some(value),
+        None if names.contains(word) => words.get(index + 1).copied(),
+        _ => None,
+    })
+}
+
+/// Whether a container runs torchrun.
+fn runs_torch(container: &Node) -> bool {
+    words(container).any(|word| base_name(word) == "torchrun" || word == "torch.distributed.run")
+}
+
+fn too_few_pods(rule: &Rule, companion: &Companion<'_>, companions: &Companions<'_>) {
     let path: &[&str] = match companion.kind {
         "Job" => &["spec"],
         "CronJob" => &["spec", "jobTemplate", "spec"],
@@ -163,23 +178,26 @@ fn too_few_pods(rule: &Rule, companion: &Companion<'_>, _: &Companions<'_>) {
         Some(Value::Int(count)) => u64::try_from(*count).unwrap_or_default(),
         Some(_) => return,
     };
+    // Several Jobs may be the nodes of one training.
+    let path_of_job = ["spec", "template", "spec", "containers"];
+    let jobs = companions
+        .of_kind("Job")
+        .filter(|(_, _, tree)| items(tree, &path_of_job).iter().any(runs_torch));
+    if jobs.count() > 1 {
+        return;
+    }
     let place = path
         .iter()
         .fold(companion.place.clone(), |place, key| place.key(key));
     for container in items(spec, &["template", "spec", "containers"]) {
         let words: Vec<&str> = words(container).collect();
-        let runs = |word: &&str| base_name(word) == "torchrun" || *word == "torch.distributed.run";
-        if !words.iter().any(runs) {
+        let rank = option(&words, ["--node_rank", "--node-rank"]);
+        // With a rank of its own each Job is one of the nodes.
+        if !runs_torch(container) || rank.is_some_and(|rank| rank.parse::<u32>().is_ok()) {
             continue;
         }
-        let number = words.iter().enumerate().find_map(|(index, word)| {
-            let value = match word.split_once('=') {
-                Some(("--nnodes" | "-nnodes", value)) => value,
-                None if matches!(*word, "--nnodes" | "-nnodes") => words.get(index + 1)?,
-                _ => return None,
-            };
-            value.parse::<u64>().ok()
-        });
+        let number = option(&words, ["--nnodes", "-nnodes"]);
+        let number = number.and_then(|text| text.parse::<u64>().ok());
         if let Some(nodes) = number.filter(|nodes| *nodes > parallelism) {
             place.key("parallelism").report_with(
                 rule,
@@ -204,7 +222,7 @@ fn never_ends(rule: &Rule, companion: &Companion<'_>, _: &Companions<'_>) {
         .fold(companion.place.clone(), |place, key| place.key(key));
     for (index, container) in items(companion.tree, &path).iter().enumerate() {
         // What has a port or a probe serves, with as many processes as it needs.
-        let serves = ["ports", "readinessProbe", "livenessProbe"]
+        let serves = ["ports", "readinessProbe", "livenessProbe", "startupProbe"]
             .iter()
             .any(|key| at(container, &[key]).is_some());
         let limits = at(container, &["resources", "limits"]).map(|limits| &limits.value);
@@ -213,11 +231,17 @@ fn never_ends(rule: &Rule, companion: &Companion<'_>, _: &Companions<'_>) {
         let launcher = words
             .iter()
             .find(|word| LAUNCHERS.contains(&base_name(word)));
+        // `--model finetuned-llama` is what a server loads.
+        let is_script = |name: &str| matches!(name.rsplit_once('.'), Some((_, "py" | "sh")));
         let trains = words.iter().any(|word| {
             let name = base_name(word);
-            name.contains("train") || name.contains("tune") || name.contains("pretrain")
+            is_script(name) && (name.contains("train") || name.contains("tune"))
         });
-        if let Some(launcher) = launcher.filter(|_| on_gpus && trains && !serves) {
+        // A shell that sleeps when its program has ended does not start it again.
+        let stays = words
+            .iter()
+            .any(|word| matches!(*word, "infinity" | "tail"));
+        if let Some(launcher) = launcher.filter(|_| on_gpus && trains && !serves && !stays) {
             place.index(index).report_with(
                 rule,
                 format!(
@@ -234,6 +258,10 @@ fn never_ends(rule: &Rule, companion: &Companion<'_>, _: &Companions<'_>) {
 fn own_selector(rule: &Rule, companion: &Companion<'_>, _: &Companions<'_>) {
     let version = text(companion.tree, &["apiVersion"]).unwrap_or_default();
     if !ENDLESS.contains(&companion.kind) || version != "apps/v1" {
+        return;
+    }
+    // A patch of an object states a part of it.
+    if items(companion.tree, &["spec", "template", "spec", "containers"]).is_empty() {
         return;
     }
     let selector = at(companion.tree, &["spec", "selector", "matchLabels"]);

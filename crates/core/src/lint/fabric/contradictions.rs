@@ -28,8 +28,8 @@ pub(in crate::lint) static RULES: &[Advice] = &[
             "TY328",
             ODD,
             "variables of NCCL that contradict each other",
-            "`NCCL_IB_DISABLE=1` and `NCCL_NET=Socket` keep NCCL from RDMA, and every other variable of RDMA is then never \
-             read. One of the two is not meant. `NCCL_SOCKET_IFNAME=lo` reaches no other pod.",
+            "`NCCL_IB_DISABLE=1` keeps NCCL from InfiniBand and RoCE, `NCCL_NET=Socket` from all RDMA, and the variables about it are then \
+             never read. One of the two is not meant. `NCCL_SOCKET_IFNAME=lo` reaches no other pod.",
         ),
         look: Look::Job(contradictions),
     },
@@ -114,18 +114,22 @@ fn contradictions(rule: &Rule, scene: &Scene<'_>) {
                 || *name == "NCCL_NET" && value.eq_ignore_ascii_case("socket")
         });
         for (name, value, place) in &set {
-            let is_rdma = OF_RDMA.contains(name) && !value.is_empty()
+            // A plugin for another network goes by this one, too, where InfiniBand alone is off.
+            let of_plugin = *name == "NCCL_NET_GDR_LEVEL"
+                && off.is_some_and(|(switch, ..)| *switch == "NCCL_IB_DISABLE");
+            let is_rdma = OF_RDMA.contains(name) && !value.is_empty() && !of_plugin
                 || *name == "NCCL_NET" && value.eq_ignore_ascii_case("ib");
             if let (Some((switch, setting, _)), true) = (off, is_rdma) {
                 place.report_with(
                     rule,
                     format!(
-                        "`{name}` is `{value}`, but `{switch}` is `{setting}`: NCCL uses no RDMA"
+                        "`{name}` is `{value}`, but `{switch}` is `{setting}`: NCCL uses no InfiniBand"
                     ),
                     format!("remove `{name}`, or `{switch}` if RDMA is meant"),
                 );
             }
-            let is_loop = matches!(*value, "lo" | "=lo");
+            // The pods of a Deployment may each be one of their own.
+            let is_loop = matches!(*value, "lo" | "=lo") && scene.is_job();
             if *name == "NCCL_SOCKET_IFNAME" && is_loop && scene.pod_count() > 1 {
                 place.report_with(
                     rule,

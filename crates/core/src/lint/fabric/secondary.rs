@@ -349,7 +349,7 @@ fn values(rule: &Rule, scene: &Scene<'_>) {
                     )
                 }
                 _ if is_switch => ("a number, 0 or 1", is_number(value)),
-                "NCCL_IB_TIMEOUT" => ("a number from 1 to 31", is_within(value, 1, 31)),
+                "NCCL_IB_TIMEOUT" => ("a number from 0 to 31", is_within(value, 0, 31)),
                 "NCCL_IB_RETRY_CNT" => ("a number from 0 to 7", is_within(value, 0, 7)),
                 "NCCL_IB_SL" => ("a number from 0 to 15", is_within(value, 0, 15)),
                 "NCCL_IB_TC" => ("a number from 0 to 255", is_within(value, 0, 255)),

@@ -46,6 +46,10 @@ fn lacks(tree: &Node, key: &str) -> bool {
 /// Reports `key` where the object of the files lacks it.
 fn check(rule: &Rule, scene: &Scene<'_>, kind: &str, name: &str, key: &str, place: &Place<'_>) {
     let namespace = scene.job.namespace.as_str();
+    // Another part of the object may have the key.
+    if scene.companions.is_repeated(kind, namespace, name) || key.contains(['$', '{']) {
+        return;
+    }
     let object = scene.companions.find(kind, namespace, name);
     if object.is_some_and(|tree| lacks(tree, key)) {
         place.report_with(

@@ -5,6 +5,7 @@ use super::{
         Rule,
         advice::{Advice, Look, ODD, rule},
         scene::{Scene, counted, gpus_of},
+        shape::world,
     },
     limits,
 };
@@ -31,7 +32,7 @@ pub(in crate::lint) static RULES: &[Advice] = &[
             ODD,
             "more threads than CPUs",
             "Every process of a pod starts as many threads as `OMP_NUM_THREADS` says. Where all of them together are more \
-             than twice the CPUs of the container, they take turns, and the slowest rank sets the pace.",
+             than twice the CPU limit of the container, they take turns, and the slowest rank sets the pace.",
         ),
         look: Look::Job(threads),
     },
@@ -81,17 +82,16 @@ fn idle_launcher(rule: &Rule, scene: &Scene<'_>) {
 
 fn threads(rule: &Rule, scene: &Scene<'_>) {
     for pod in scene.ranks() {
-        let resources = pod.trainer.resources.as_ref();
-        let amount = |list: Option<&std::collections::BTreeMap<String, _>>| {
-            list.and_then(|list| quantity::milli(list.get("cpu")?))
-        };
-        let limit = amount(resources.and_then(|found| found.limits.as_ref()));
-        let request = amount(resources.and_then(|found| found.requests.as_ref()));
-        let Some(milli) = limit.or(request).filter(|milli| *milli > 0) else {
+        // Above its request a container takes what CPUs the node has.
+        let limit = limits(pod.trainer).and_then(|limits| quantity::milli(limits.get("cpu")?));
+        let Some(milli) = limit.filter(|milli| *milli > 0) else {
             continue;
         };
-        let processes = match pod.command().node_launcher() {
-            Some(_) => pod.gpus().max(1),
+        let command = pod.command();
+        let processes = match world::processes(scene, pod) {
+            Some((stated, ..)) => stated.max(1),
+            // In an object that is no job torchrun starts one.
+            None if scene.is_job() && command.node_launcher().is_some() => pod.gpus().max(1),
             None => 1,
         };
         for (name, value, place) in pod.variables().chain(pod.assigned()) {
@@ -109,7 +109,7 @@ fn threads(rule: &Rule, scene: &Scene<'_>) {
                 place.report_with(
                     rule,
                     format!(
-                        "`OMP_NUM_THREADS` is {each}: {} have {all} threads for {}",
+                        "`OMP_NUM_THREADS` is {each}: {all} threads in {} for {}",
                         counted(processes, "process"),
                         counted(cpus, "CPU")
                     ),
@@ -122,11 +122,20 @@ fn threads(rule: &Rule, scene: &Scene<'_>) {
 
 fn scratch(rule: &Rule, scene: &Scene<'_>) {
     for pod in &scene.pods {
-        for (container, place) in pod.containers() {
-            let limit = limits(container).and_then(|limits| limits.get("ephemeral-storage"));
-            let Some((limit, bytes)) = limit.and_then(|it| Some((it, quantity::milli(it)?))) else {
-                continue;
-            };
+        // What is in a volume counts against the limits of all containers together.
+        let stated: Vec<(&str, i128)> = pod
+            .containers()
+            .filter_map(|(container, _)| {
+                let limit = limits(container)?.get("ephemeral-storage")?;
+                Some((limit.0.as_str(), quantity::milli(limit)?))
+            })
+            .collect();
+        let bytes = stated
+            .iter()
+            .map(|(_, bytes)| *bytes)
+            .fold(0, i128::saturating_add);
+        let words: Vec<&str> = stated.iter().map(|(text, _)| *text).collect();
+        for (container, place) in pod.containers().filter(|_| !stated.is_empty()) {
             let list = place.key("volumeMounts");
             for (index, mount) in container.volume_mounts.iter().flatten().enumerate() {
                 let mut volumes = pod.spec.volumes.iter().flatten();
@@ -141,8 +150,10 @@ fn scratch(rule: &Rule, scene: &Scene<'_>) {
                     list.index(index).report_with(
                         rule,
                         format!(
-                            "`{}` may grow to {}, the container is evicted at {} of `ephemeral-storage`",
-                            mount.mount_path, size.0, limit.0
+                            "`{}` may grow to {}, the pod is evicted at {} of `ephemeral-storage`",
+                            mount.mount_path,
+                            size.0,
+                            words.join(" + ")
                         ),
                         "raise the limit of `ephemeral-storage` above the size of the volume",
                     );

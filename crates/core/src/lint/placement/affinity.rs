@@ -37,7 +37,7 @@ pub(in crate::lint) static RULES: &[Advice] = &[
             "TY515",
             RISKY,
             "gang that one node has to hold",
-            "The pods select one node by its name. A node has 8 GPUs as a rule, and the pods that find none there stay Pending.",
+            "The pods select one node by its name. The largest nodes have 16 GPUs, and the pods that find none there stay Pending.",
         ),
         look: Look::Job(one_node),
     },
@@ -185,10 +185,9 @@ fn together_and_apart(rule: &Rule, pod: &Pod<'_>) {
     let place = pod.at().key("affinity").key("podAntiAffinity");
     let place = place.key("requiredDuringSchedulingIgnoredDuringExecution");
     for (index, term) in apart.into_iter().flatten().enumerate() {
+        // Terms over other namespaces, or with other `matchLabelKeys`, select other pods.
         let mut same = together.into_iter().flatten();
-        if same.any(|other| {
-            other.topology_key == term.topology_key && other.label_selector == term.label_selector
-        }) {
+        if same.any(|other| other == term) {
             place.index(index).report_with(
                 rule,
                 format!(
@@ -217,9 +216,12 @@ fn host<'a>(pod: &Pod<'a>) -> Option<&'a str> {
 }
 
 fn one_node(rule: &Rule, scene: &Scene<'_>) {
-    const GPUS_OF_A_NODE: u64 = 8;
+    // The largest nodes of clouds.
+    const GPUS_OF_A_NODE: u64 = 16;
+    // A node has several parts of each GPU that is divided.
+    let divided = |name: &str| name.starts_with("nvidia.com/mig-");
     let mut held: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
-    for pod in scene.ranks() {
+    for pod in scene.ranks().filter(|pod| !pod.asks_for(divided)) {
         if let Some(name) = host(pod) {
             let count = u64::from(pod.replicas);
             let (pods, gpus) = held.entry(name).or_default();

@@ -7,7 +7,7 @@ use super::super::{
     advice::{Advice, Look, ODD, rule},
     scene::Scene,
 };
-use crate::spec::{CleanPodPolicy, Kind, RestartPolicy, Role};
+use crate::spec::{CleanPodPolicy, Kind, RestartPolicy, RestartScope, Role};
 
 /// The rules.
 pub(in crate::lint) static RULES: &[Advice] = &[
@@ -37,8 +37,9 @@ pub(in crate::lint) static RULES: &[Advice] = &[
             "TY420",
             ODD,
             "rank that is started again after it succeeded",
-            "The restart policy `Always` restarts whatever the exit code. A rank that has finished its training starts it \
-             once more, so the job does not come to an end.",
+            "Where a failed pod is restarted alone, the restart policy `Always` restarts it whatever the exit code. A rank that has \
+             finished its training starts it once more, so its pod never succeeds. Where one failure restarts all pods of the job, \
+             `Always` means the same as `OnFailure`.",
         ),
         look: Look::Job(always),
     },
@@ -111,7 +112,9 @@ fn long_hook(rule: &Rule, scene: &Scene<'_>) {
 }
 
 fn always(rule: &Rule, scene: &Scene<'_>) {
-    for pod in scene.pods.iter().filter(|_| scene.is_job()) {
+    // The pods of a gang are never restarted in place.
+    let in_place = scene.is_job() && scene.job.restart_scope() == RestartScope::Pod;
+    for pod in scene.pods.iter().filter(|_| in_place) {
         let ends = match (scene.job.kind, pod.role) {
             // Parameter servers do not end by themselves, nor do workers that wait for `mpirun`.
             (Kind::MpiV1 | Kind::MpiV2, of) => of == Role::Launcher,

@@ -26,9 +26,9 @@ pub(in crate::lint) static RULES: &[Advice] = &[
             "TY172",
             RISKY,
             "MPI worker that does not wait for its ranks",
-            "`mpirun` starts the ranks inside of the workers. In an MPIJob of `kubeflow.org/v2beta1` it comes by ssh, so \
-             the worker must run an ssh server, which the operator starts where the container has no command. A worker \
-             that runs the program itself trains once more, alone.",
+            "`mpirun` starts the ranks inside of the workers. Where `trainyard.dev/mpi-transport` is `ssh`, the worker must \
+             run an ssh server, which the operator starts in a container without a command. A worker that runs the program \
+             itself trains once more, alone.",
         ),
         look: Look::Job(workers),
     },
@@ -61,6 +61,11 @@ fn is_local(host: &str) -> bool {
     host == "localhost" || host == "0.0.0.0" || host == "::1" || host.starts_with("127.")
 }
 
+/// Whether a word is a script of Python.
+fn is_python(text: &str) -> bool {
+    matches!(text.rsplit_once('.'), Some((_, "py")))
+}
+
 fn apart(rule: &Rule, scene: &Scene<'_>) {
     let pods = scene
         .ranks()
@@ -85,11 +90,21 @@ fn apart(rule: &Rule, scene: &Scene<'_>) {
         let Some(start) = by_torch.or(by_accelerate) else {
             continue;
         };
-        let alone = command
-            .words
-            .iter()
-            .skip(start)
-            .find(|word| word.text == "--standalone");
+        // A script may start one pod otherwise than several.
+        let decides = |text: &str| matches!(text, "if" | "case" | "[" | "[[");
+        if command.is_shell && command.words.iter().any(|word| decides(word.text)) {
+            continue;
+        }
+        // Behind the script come options of its own.
+        let words = command.words.iter().skip(start);
+        let own = Command {
+            words: words
+                .take_while(|word| !is_python(word.text))
+                .copied()
+                .collect(),
+            is_shell: command.is_shell,
+        };
+        let alone = own.words.iter().find(|word| word.text == "--standalone");
         if let (Some(word), true) = (alone, by_torch.is_some()) {
             pod.command_at(word.item).report_with(
                 rule,
@@ -98,12 +113,19 @@ fn apart(rule: &Rule, scene: &Scene<'_>) {
             );
             continue;
         }
-        addresses(rule, &command, pod, pods);
-        let by_c10d = command
+        addresses(rule, &own, pod, pods);
+        let of_operator = elastic
+            .filter(|_| by_torch.is_some())
+            .map(|elastic| elastic.rdzv_backend.as_str());
+        let backend = own
             .option(&["--rdzv_backend"])
-            .is_some_and(|word| word.text != "static");
-        let rank = command.option(&["--node_rank", "--machine_rank"]);
-        let fixed = rank.filter(|word| word.text.parse::<u32>().is_ok() && !by_c10d);
+            .map(|word| word.text)
+            .or(of_operator)
+            .or_else(|| pod.variable("PET_RDZV_BACKEND").map(|(value, _)| value));
+        // Only a rendezvous of fixed ranks reads the option.
+        let is_fixed = backend.is_none_or(|backend| backend == "static");
+        let rank = own.option(&["--node_rank", "--machine_rank"]);
+        let fixed = rank.filter(|word| word.text.parse::<u32>().is_ok() && is_fixed);
         if let (Some(word), true) = (fixed, pod.replicas > 1) {
             pod.command_at(word.item).report_with(
                 rule,
@@ -119,7 +141,10 @@ fn addresses(rule: &Rule, command: &Command<'_>, pod: &Pod<'_>, pods: u64) {
     let endpoint = command.option(&["--rdzv_endpoint"]);
     let host = command.option(&["--master_addr", "--main_process_ip"]);
     let port = command.option(&["--master_port", "--main_process_port"]);
-    for word in [endpoint, host].into_iter().flatten() {
+    // The one master is where the others meet, so it may call itself by any name.
+    let is_met = pod.role == Role::Master && pod.replicas == 1;
+    let places = [endpoint, host].into_iter().flatten();
+    for word in places.filter(|_| !is_met) {
         let host = word
             .text
             .rsplit_once(':')
@@ -172,12 +197,14 @@ fn workers(rule: &Rule, scene: &Scene<'_>) {
         "torchrun",
     ];
     let waits = ["sleep", "tail"];
+    // The agent, which operators use as a rule, runs beside such a command.
+    let by_ssh = scene.job.settings.mpi_transport == Some(MpiTransport::Ssh);
     let (what, hint) = if trains.contains(&program) {
         (
             "runs the program itself",
             "remove `command` and `args` of the worker: the launcher starts the program in it",
         )
-    } else if waits.contains(&program) && scene.job.kind == Kind::MpiV2 {
+    } else if waits.contains(&program) && scene.job.kind == Kind::MpiV2 && by_ssh {
         (
             "runs no ssh server",
             "remove `command` and `args` of the worker: the operator starts `sshd`",
@@ -206,6 +233,14 @@ fn hostfile(rule: &Rule, scene: &Scene<'_>) {
     let Some(start) = command.call(&["deepspeed"]) else {
         return;
     };
+    // The launcher, not the value of an option such as `--strategy deepspeed`, nor what pip installs.
+    let text = |at: usize| command.words.get(at).map_or("", |word| word.text);
+    let before = start.checked_sub(1).map_or("", text);
+    let behind = text(start.saturating_add(1));
+    let is_program = behind.starts_with('-') || is_python(behind);
+    if !is_program || before.starts_with("--") || before == "install" {
+        return;
+    }
     // A script may make the file, or name the pods.
     let names_file = |text: &str| text.contains("hostfile");
     if command
@@ -221,6 +256,8 @@ fn hostfile(rule: &Rule, scene: &Scene<'_>) {
         return;
     }
     match command.option(&["--hostfile", "-H"]) {
+        // A volume may bring the file that it looks for.
+        None if launcher.mount_of("/job/hostfile").is_some() => {}
         None => {
             let item = command.words.get(start).map_or(0, |word| word.item);
             launcher.command_at(item).report_with(

@@ -9,7 +9,7 @@ use super::super::{
     advice::{Advice, Look, WRONG, rule},
     scene::{Pod, Scene},
 };
-use crate::spec::{Framework, Place, Role};
+use crate::spec::{Framework, MpiTransport, Place, Role};
 
 /// The rule about such fields.
 pub(in crate::lint) static RULES: &[Advice] = &[Advice {
@@ -109,7 +109,9 @@ fn of_pod(rule: &Rule, scene: &Scene<'_>, pod: &Pod<'_>) {
             requirement(rule, &list.index(index), found);
         }
     }
-    if let Framework::MpiV2(own) = &scene.job.framework {
+    // The agent, which operators use as a rule, needs no keys.
+    let by_ssh = scene.job.settings.mpi_transport == Some(MpiTransport::Ssh);
+    if let (Framework::MpiV2(own), true) = (&scene.job.framework, by_ssh) {
         keys_of_ssh(rule, pod, &own.ssh_auth_mount_path);
     }
 }
@@ -209,7 +211,9 @@ fn of_container(
     let list = place.key("ports");
     for (index, port) in container.ports.iter().flatten().enumerate() {
         let place = list.index(index);
-        let host = port.host_port.unwrap_or(port.container_port);
+        // The API server puts the other one in place of 0.
+        let stated = port.host_port.filter(|number| *number != 0);
+        let host = stated.unwrap_or(port.container_port);
         for (key, number) in [("containerPort", port.container_port), ("hostPort", host)] {
             // 0 is what stands for a number that is not there, or is no number.
             if number != 0

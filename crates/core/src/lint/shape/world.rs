@@ -73,7 +73,10 @@ fn world_size(scene: &Scene<'_>) -> Option<u64> {
 }
 
 /// Processes that a pod starts, with the sentence that says where the number is from.
-fn processes<'a>(scene: &Scene<'a>, pod: &Pod<'a>) -> Option<(u64, String, Place<'a>)> {
+pub(in crate::lint) fn processes<'a>(
+    scene: &Scene<'a>,
+    pod: &Pod<'a>,
+) -> Option<(u64, String, Place<'a>)> {
     let command = pod.command();
     let runs = command.torchrun().or_else(|| command.module(OLD_LAUNCHER));
     if let (true, Some(word)) = (runs.is_some(), command.option(NPROC)) {

@@ -4,7 +4,7 @@ use crate::plan::{
     layout::Sharding,
     names,
     search::{COMFORTABLE, Fixed},
-    software::MEGATRON_CORE,
+    software::{DUALPIPE, MEGATRON_CORE},
 };
 
 pub(crate) fn request(model: &str, kind: &str, gpus: u32, batch: u32) -> Request {
@@ -62,6 +62,18 @@ fn ranked_layouts_are_valid_and_sorted() {
         for candidate in &found.ranked {
             assert_eq!(candidate.tight, candidate.memory.total() > limit);
         }
+    }
+}
+
+#[test]
+fn one_stage_has_no_bubble() {
+    let mut request = request("llama3-8b", "H100", 64, 128);
+    request.software = DUALPIPE;
+    request.fixed.pipeline = Some(1);
+    let found = search(&request);
+    assert!(!found.ranked.is_empty());
+    for candidate in &found.ranked {
+        assert!(candidate.time.bubble.abs() < 1e-9, "{candidate:?}");
     }
 }
 
