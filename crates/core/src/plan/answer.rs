@@ -266,6 +266,7 @@ pub fn misfit(request: &Request, found: &Found) -> Misfit {
         .filter(|gpu| gpu.memory_gib > request.cluster.gpu.memory_gib)
         .filter(|gpu| gpu.link.bandwidth >= request.cluster.gpu.link.bandwidth)
         .filter(|gpu| is_tpu(gpu.name) == is_tpu(request.cluster.gpu.name))
+        .filter(|gpu| gpu.has(request.precision))
         .min_by(|one, other| one.memory_gib.total_cmp(&other.memory_gib))
         .filter(|gpu| fits(&|changed| changed.cluster.gpu = (*gpu).clone()));
     let smaller: Vec<String> = if request.tuning == Tuning::default() {
