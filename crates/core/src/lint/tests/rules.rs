@@ -428,8 +428,12 @@ fn an_object_is_judged_as_its_file_is() {
         };
         let in_file = codes(&reviewed(alone, Profile::Production));
         let object = read(alone.as_bytes()).unwrap().documents[0].tree.to_json();
-        let as_object = codes(&review_object(&object, Some(Profile::Production)));
+        let mut as_object = codes(&review_object(&object, Some(Profile::Production)));
         assert_eq!(in_file, as_object, "{file}");
+        if let Some(Look::Companion(_)) = advice::look_of(code) {
+            // What is said of an object beside a job may be answered by the next object.
+            as_object.remove(code);
+        }
         assert!(as_object.is_subset(&codes(&whole)), "{file}: {as_object:?}");
         if let Some(Look::Job(_)) = advice::look_of(code) {
             let finds = |found: &BTreeSet<&str>| found.contains(code);
