@@ -184,6 +184,15 @@ pub(crate) fn run() -> Result<(), Failure> {
     }
 }
 
+/// The licences and the banned crates, with the reason of each, as `deny.toml` lists them.
+#[cfg(test)]
+pub(crate) fn lists() -> (
+    &'static [&'static str],
+    &'static [(&'static str, &'static str)],
+) {
+    (licence::ALLOWED, BANNED)
+}
+
 /// Whether a dependency may come under this licence.
 pub(crate) fn allows(licence: &str) -> bool {
     licence::allowed(licence)

@@ -25,12 +25,15 @@ mod page;
 mod prepare;
 mod process;
 mod record;
+mod release;
 mod report;
 mod seed_hunt;
 mod soak;
 mod step;
 mod test;
 mod words;
+#[cfg(test)]
+mod workflows;
 
 use std::process::ExitCode;
 
@@ -62,6 +65,7 @@ Commands:
   frameworks --test [--only NAME]  run their examples: one suite of `test`
   cluster up|down|status|...     a real Kubernetes on this machine; see `cluster help`
   record                         write docs/smoke.svg: the smoke job with a killed rank
+  release-check VERSION          what is still to do before this commit may be called VERSION
   bench core                     measure the figures that the core must reach
   bench local                    measure `run` on this machine, beside `torchrun`
   bench placement [--pure]       measure how gangs are seated, in a real cluster too
@@ -129,6 +133,7 @@ fn main() -> ExitCode {
         ["frameworks", "--only", name] => frameworks::run(Some(name)),
         ["cluster", rest @ ..] => cluster::run(rest),
         ["record"] => record::run(),
+        ["release-check", version] => release::run(version),
         ["bench", "core"] => bench::core(),
         ["bench", "local"] => bench::local(),
         ["bench", "placement"] => bench::placement(true),

@@ -4,7 +4,7 @@
 //! `/` for `OR`.
 
 /// Licences that permit use in a closed or open binary without further duties than a notice.
-const ALLOWED: &[&str] = &[
+pub(super) const ALLOWED: &[&str] = &[
     "0BSD",
     "Apache-2.0",
     "Apache-2.0 WITH LLVM-exception",
