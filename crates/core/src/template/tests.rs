@@ -428,7 +428,7 @@ proptest! {
 }
 
 #[test]
-fn one_connection_is_for_tensor_and_context_parallelism_without_fsdp() {
+fn one_connection_only_without_fsdp() {
     for (parallelism, fully_sharded, want) in [
         ("tp=8,dp=2", false, true),
         ("cp=2,dp=8", false, true),
