@@ -105,8 +105,14 @@ fn value<'a>(text: &'a [u8], key: &[u8]) -> Option<&'a str> {
 
 /// A traceback as it comes in.
 #[derive(Clone, Debug, Default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent of each other: what the log has shown of one traceback"
+)]
 pub(super) struct Trace {
     open: bool,
+    /// Its head is not in the log.
+    headless: bool,
     /// Python reports that it ignores this exception.
     ignored: bool,
     /// It ends a thread, not the process.
@@ -124,14 +130,23 @@ pub(super) struct Frames {
     pub(super) loads: bool,
     /// Whether it ended a thread only.
     pub(super) of_thread: bool,
+    /// Whether the head of the traceback is not in the log.
+    pub(super) headless: bool,
 }
 
 impl Trace {
     /// Notes `Traceback (most recent call last):` and what announces it.
     pub(super) fn begin(&mut self) {
         self.open = true;
+        self.headless = false;
         self.frame = None;
         self.own_frame = None;
+    }
+
+    /// Notes a frame whose traceback began before the log did. It may be a stack that a program printed, too.
+    pub(super) fn begin_headless(&mut self) {
+        self.begin();
+        self.headless = true;
     }
 
     /// Notes that the next traceback is only logged, not raised.
@@ -172,7 +187,7 @@ impl Trace {
 
     /// Whether its exception is still to come.
     pub(super) fn is_open(&self) -> bool {
-        self.open && !self.ignored && self.frame.is_some()
+        self.open && !self.headless && !self.ignored && self.frame.is_some()
     }
 
     /// Whether `text` is a line of code that the traceback quotes, not a message.
@@ -186,6 +201,7 @@ impl Trace {
         let ignored = std::mem::take(&mut self.ignored);
         let of_thread = std::mem::take(&mut self.of_thread);
         let open = std::mem::take(&mut self.open);
+        let headless = std::mem::take(&mut self.headless);
         let deepest = self.frame.take();
         let loads = deepest.as_deref().is_some_and(|frame| {
             [
@@ -203,6 +219,7 @@ impl Trace {
             shown,
             loads,
             of_thread,
+            headless,
         })
     }
 }

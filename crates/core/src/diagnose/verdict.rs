@@ -194,7 +194,7 @@ impl Judge<'_> {
         for (index, source) in self.sources.iter().enumerate() {
             if let Some(seen) = &source.errors.bare
                 && !recovery::of_exception(source, seen)
-                && source.marks.progress <= seen.last_line
+                && (source.marks.progress <= seen.last_line || source.errors.cut_head)
             {
                 let strength = Strength {
                     stage: Stage::Symptom,

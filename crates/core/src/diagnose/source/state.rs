@@ -178,6 +178,8 @@ pub(in crate::diagnose) struct Errors {
     pub(in crate::diagnose) cut_checkpoint: Option<Seen>,
     /// The last line of a traceback that is not here.
     pub(in crate::diagnose) bare: Option<Seen>,
+    /// Whether the log begins inside a traceback: its last line counts with steps behind it, too.
+    pub(in crate::diagnose) cut_head: bool,
     /// The last error that only wraps another one.
     pub(in crate::diagnose) passed_on: Option<Evidence>,
     /// An error in the last lines of the log, whether or not a rule matches it.

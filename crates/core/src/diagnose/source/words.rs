@@ -5,6 +5,9 @@ use super::{
     Source, WATCHED_LINES, bounded, lossy, numbers, shown, signal_number, torch,
 };
 
+/// So many lines from the beginning of a log a frame of a traceback counts without its head.
+const LINES_OF_HEAD: u64 = 8;
+
 impl Source {
     pub(super) fn exit(&mut self, rule: &Rule, line: &Line<'_>, number: u64) {
         let captures = rule.regex().and_then(|regex| regex.captures(line.text));
@@ -215,6 +218,14 @@ impl Source {
             return;
         }
         if trimmed.starts_with(b"File \"") {
+            // `kubectl logs --tail` may begin inside a traceback.
+            if number <= LINES_OF_HEAD
+                && !self.traces.contains_key(&key)
+                && memchr::memmem::find(trimmed, b"\", line ").is_some()
+                && let Some(trace) = self.trace_of(key)
+            {
+                trace.begin_headless();
+            }
             if let Some(trace) = self.traces.get_mut(&key) {
                 trace.frame(text);
                 // Not every exception is called an error.
@@ -239,7 +250,9 @@ impl Source {
         };
         let Some(frames) = trace.end() else { return };
         self.traces.remove(&key);
-        if frames.of_thread && !claimed {
+        if (frames.of_thread || frames.headless) && !claimed {
+            // What led to it may be in the part that is missing, so it counts as little as without its frames.
+            self.errors.cut_head |= frames.headless;
             self.bare(line, number, rank, shown(trimmed));
             return;
         }
