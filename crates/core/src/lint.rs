@@ -241,7 +241,13 @@ impl As {
         match document.role_in_file() {
             RoleInFile::Companion => Self::Object,
             RoleInFile::Unsupported if objects::is_part(document) => Self::Part,
-            RoleInFile::Unsupported if document.is_of_others() => Self::Object,
+            RoleInFile::Unsupported if document.is_of_others() => {
+                if objects::is_composed(document) {
+                    Self::Part
+                } else {
+                    Self::Object
+                }
+            }
             RoleInFile::Job(_) | RoleInFile::Unsupported => Self::Job,
         }
     }
@@ -288,6 +294,10 @@ impl<'a> Context<'a> {
                 Part::Foreign if as_what == As::Job => continue,
                 _ => review_document(document, as_what, &self.companions, self.profile),
             };
+            if objects::is_filler(document) {
+                // A step of a workflow is there to download, once.
+                found.retain(|finding| is_not_open(finding) && finding.code != "TY606");
+            }
             let empty = document.tree.get("spec").is_none() && !holders.contains(&index);
             if part == Part::Refused && as_what == As::Object && empty {
                 found.extend(spec::draft(document).findings);
@@ -298,9 +308,13 @@ impl<'a> Context<'a> {
             let document = &inside.document;
             let as_what = match document.role_in_file() {
                 RoleInFile::Job(_) => As::Job,
+                _ if objects::is_composed(document) => As::Part,
                 _ => As::Object,
             };
-            let found = review_document(document, as_what, &self.companions, self.profile);
+            let mut found = review_document(document, as_what, &self.companions, self.profile);
+            if inside.filled {
+                found.retain(is_not_open);
+            }
             findings.extend(found.into_iter().map(|mut finding| {
                 let dot = match finding.path.chars().next() {
                     None | Some('[') => "",
@@ -313,6 +327,11 @@ impl<'a> Context<'a> {
         sort(&mut findings);
         findings
     }
+}
+
+/// Whether a finding is about more than a value that is still to be filled in.
+fn is_not_open(finding: &Finding) -> bool {
+    finding.code != catalogue::PLACEHOLDER.code
 }
 
 fn review_document(

@@ -9,7 +9,7 @@ use super::{
     recovery::OUTPUT_OPTIONS,
     scene::{Scene, variables},
 };
-use crate::spec::is_within;
+use crate::spec::{is_within, placeholder};
 
 mod downloads;
 mod image;
@@ -157,6 +157,12 @@ fn secrets(rule: &Rule, scene: &Scene<'_>) {
                         format!("`{name}` holds its secret in plain text"),
                         "take it from a Secret with `valueFrom.secretKeyRef`, and change it",
                     );
+                } else if is_filled_secret(name, value) {
+                    place.report_with(
+                        rule,
+                        format!("`{name}` is filled in as plain text, where everybody who may read the pod sees it"),
+                        "take it from a Secret with `valueFrom.secretKeyRef`",
+                    );
                 }
             }
         }
@@ -191,6 +197,16 @@ fn secrets(rule: &Rule, scene: &Scene<'_>) {
             }
         }
     }
+}
+
+/// Whether the variable `name` is a secret that somebody fills in before the file is used: `${HF_TOKEN}`.
+pub(in crate::lint) fn is_filled_secret(name: &str, value: &str) -> bool {
+    let whole = value
+        .strip_prefix("${")
+        .and_then(|rest| rest.strip_suffix('}'))
+        .or_else(|| value.strip_prefix('$'));
+    // Were the value there, it would be one of a secret.
+    whole.is_some_and(placeholder::is_variable) && is_secret(name, "filled-in")
 }
 
 /// Whether the variable `name` holds a secret in `value`.

@@ -10,6 +10,7 @@ use k8s_openapi::{
 use super::{
     Rule,
     advice::{Advice, CAREFUL, Look, ODD, RISKY, WRONG, rule},
+    command::base_name,
     fabric,
     scene::{Pod, Scene, counted, is_gpu, is_other_accelerator},
 };
@@ -245,8 +246,16 @@ fn no_shared_memory(rule: &Rule, scene: &Scene<'_>) {
     // A single GPU has nobody to share with; only the data loader of PyTorch needs the memory there, also in
     // a rank of the job that has no GPU.
     let by_loader = scene.job.kind == Kind::PyTorch && scene.gpus() > 0;
-    let needs = |pod: &&Pod<'_>| pod.gpus() > 1 || by_loader && (scene.is_job() || pod.gpus() > 0);
+    let needs = |pod: &&Pod<'_>| {
+        let loads = scene.is_job() || pod.gpus() > 0 && trains(pod);
+        pod.gpus() > 1 || by_loader && loads
+    };
+    // KubeRay mounts memory there in every Ray container that does not.
+    let by_ray = |pod: &Pod<'_>| !scene.is_job() && is_of_ray(pod);
     for pod in scene.ranks().filter(needs) {
+        if by_ray(pod) {
+            continue;
+        }
         let at_shm = |path: &str| path.trim_end_matches('/') == "/dev/shm";
         let mount = pod.mounts().find(|(mount, _, _)| at_shm(&mount.mount_path));
         // Another kind of volume there, or the memory of the host, is somebody's own decision.
@@ -289,6 +298,25 @@ fn no_shared_memory(rule: &Rule, scene: &Scene<'_>) {
             fix,
         );
     }
+}
+
+/// Whether a pod of an object that is no job trains, as far as its command shows: what serves or measures on one GPU
+/// has no data loader.
+fn trains(pod: &Pod<'_>) -> bool {
+    let command = pod.command();
+    let is_script = |name: &str| matches!(name.rsplit_once('.'), Some((_, "py" | "sh")));
+    let by_name = |name: &str| is_script(name) && (name.contains("train") || name.contains("tune"));
+    command.node_launcher().is_some()
+        || command
+            .words
+            .iter()
+            .any(|word| by_name(base_name(word.text)))
+}
+
+/// Whether a pod is one of a Ray cluster: its place in the object says so.
+fn is_of_ray(pod: &Pod<'_>) -> bool {
+    let path = pod.template_at().path;
+    path.contains("headGroupSpec") || path.contains("workerGroupSpecs")
 }
 
 fn small_shared_memory(rule: &Rule, scene: &Scene<'_>) {
@@ -355,8 +383,10 @@ fn shared_memory_above_limit(rule: &Rule, scene: &Scene<'_>) {
 }
 
 fn no_gpu(rule: &Rule, scene: &Scene<'_>) {
-    let has_others = |pod: &Pod<'_>| pod.has_claims() || pod.asks_for(is_other_accelerator);
-    if scene.gpus() > 0 || scene.pods.iter().any(has_others) {
+    let has_others = |pod: &Pod<'_>| {
+        pod.asks_for_gpus() || pod.has_claims() || pod.asks_for(is_other_accelerator)
+    };
+    if scene.pods.iter().any(has_others) {
         return;
     }
     for pod in scene.ranks() {
@@ -402,7 +432,7 @@ fn requests_and_limits(rule: &Rule, scene: &Scene<'_>) {
 }
 
 fn no_toleration(rule: &Rule, scene: &Scene<'_>) {
-    for pod in gpu_pods(scene) {
+    for pod in scene.ranks().filter(|pod| pod.asks_for_gpus()) {
         let bears = |toleration: &Toleration| match toleration.key.as_deref() {
             None | Some("") => toleration.operator.as_deref() == Some("Exists"),
             Some(key) => is_gpu(key),

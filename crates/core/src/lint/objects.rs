@@ -9,8 +9,9 @@ use super::scene::{PodPlaces, Template};
 use crate::{
     finding::{Span, catalogue},
     spec::{
-        self, Collector, Document, File, Framework, Job, JobName, JobSettings, Kind, Namespace,
-        Node, Place, PyTorch, RoleInFile, RunPolicy, Value, decode, push_index, push_key,
+        self, Collector, Document, Entry, File, Framework, Job, JobName, JobSettings, Kind,
+        Namespace, Node, Place, PyTorch, RoleInFile, RunPolicy, Value, decode, push_index,
+        push_key,
     },
 };
 
@@ -21,6 +22,8 @@ pub(super) struct Inner {
     pub(super) path: String,
     /// The document that it is in, counted in the file.
     pub(super) outer: usize,
+    /// Whether what stands in it for a value is filled in by the object around it.
+    pub(super) filled: bool,
     pub(super) document: Document,
 }
 
@@ -28,14 +31,17 @@ pub(super) struct Inner {
 pub(super) fn inner(file: &File) -> Vec<Inner> {
     let mut found = Vec::new();
     for (outer, document) in file.documents.iter().enumerate() {
-        if matches!(document.role_in_file(), RoleInFile::Unsupported) {
-            let mut walk = Walk {
-                outer,
-                document,
-                found: &mut found,
-                path: String::new(),
-            };
-            walk.children(&document.tree);
+        let mut walk = Walk {
+            outer,
+            document,
+            found: &mut found,
+            path: String::new(),
+            fills: is_filler(document),
+        };
+        match document.role_in_file() {
+            RoleInFile::Unsupported => walk.children(&document.tree),
+            RoleInFile::Companion if document.kind() == Some("ConfigMap") => walk.jobs_of_map(),
+            RoleInFile::Companion | RoleInFile::Job(_) => {}
         }
     }
     found
@@ -46,9 +52,36 @@ struct Walk<'a> {
     document: &'a Document,
     found: &'a mut Vec<Inner>,
     path: String,
+    /// Whether something fills in what is inside, names included, before the cluster gets it.
+    fills: bool,
 }
 
 impl Walk<'_> {
+    /// The jobs in the texts of a `ConfigMap`: templates of trials. Other objects there are somebody's data.
+    fn jobs_of_map(&mut self) {
+        let document = self.document;
+        let Some(Value::Map(entries)) = document.tree.get("data").map(|data| &data.value.value)
+        else {
+            return;
+        };
+        self.fills = true;
+        for entry in entries {
+            let Some(text) = entry.value.as_str().filter(|text| may_be_job(text)) else {
+                continue;
+            };
+            let before = self.found.len();
+            push_key(&mut self.path, "data");
+            push_key(&mut self.path, &entry.key);
+            self.text(text, entry.value.span);
+            self.path.clear();
+            let texts = self.found.split_off(before);
+            let jobs = texts
+                .into_iter()
+                .filter(|inner| inner.document.job_kind().is_some());
+            self.found.extend(jobs);
+        }
+    }
+
     fn children(&mut self, node: &Node) {
         let length = self.path.len();
         match &node.value {
@@ -77,11 +110,14 @@ impl Walk<'_> {
 
     fn node(&mut self, node: &Node) {
         if is_object(node) {
-            let document = Document {
+            let mut document = Document {
                 tree: node.clone(),
                 source: self.document.source.clone(),
             };
             let is_job = document.job_kind().is_some();
+            if self.fills && is_job {
+                fill(&mut document.tree);
+            }
             self.push(document);
             if is_job {
                 return;
@@ -100,6 +136,9 @@ impl Walk<'_> {
             ..span
         };
         for mut document in file.documents.into_iter().filter(|it| is_object(&it.tree)) {
+            if self.fills {
+                fill(&mut document.tree);
+            }
             move_to(&mut document.tree, begin);
             document.source = "".into();
             self.push(document);
@@ -110,8 +149,110 @@ impl Walk<'_> {
         self.found.push(Inner {
             path: self.path.clone(),
             outer: self.outer,
+            filled: self.fills,
             document,
         });
+    }
+}
+
+/// Kinds that fill in the names and values of what is inside of them, each by marks of its own.
+const FILLERS: [&str; 6] = [
+    "ClusterWorkflowTemplate",
+    "CronWorkflow",
+    "Experiment",
+    "TriggerTemplate",
+    "Workflow",
+    "WorkflowTemplate",
+];
+
+pub(super) fn is_filler(document: &Document) -> bool {
+    document.kind().is_some_and(|kind| FILLERS.contains(&kind))
+}
+
+/// Whether a text may hold a job, without reading it.
+fn may_be_job(text: &str) -> bool {
+    text.contains("apiVersion:") && Kind::ALL.iter().any(|kind| text.contains(kind.name()))
+}
+
+/// Writes something in place of the marks in the name and the images of an object, and gives it a name where it has
+/// none: whoever creates the object does the same.
+fn fill(object: &mut Node) {
+    let entry = |key: &str, value: Value, span: Span| Entry {
+        key: key.to_owned(),
+        key_span: span,
+        value: Node { value, span },
+    };
+    let span = object.span;
+    let span = Span {
+        end: span.start,
+        ..span
+    };
+    let Value::Map(entries) = &mut object.value else {
+        return;
+    };
+    if !entries.iter().any(|entry| entry.key == "metadata") {
+        entries.push(entry("metadata", Value::Map(Vec::new()), span));
+    }
+    for metadata in entries.iter_mut().filter(|entry| entry.key == "metadata") {
+        let Value::Map(fields) = &mut metadata.value.value else {
+            continue;
+        };
+        let mut names = fields.iter_mut();
+        match names.find(|field| matches!(field.key.as_str(), "name" | "generateName")) {
+            Some(name) => unmark(&mut name.value),
+            None => fields.push(entry("name", Value::String(FILLED.to_owned()), span)),
+        }
+        fields
+            .iter_mut()
+            .filter(|field| field.key == "namespace")
+            .for_each(|field| unmark(&mut field.value));
+    }
+    images(object);
+}
+
+fn images(node: &mut Node) {
+    match &mut node.value {
+        Value::Map(entries) => {
+            for entry in entries {
+                if entry.key == "image" {
+                    unmark(&mut entry.value);
+                    if let Value::String(image) = &mut entry.value.value
+                        && image.ends_with(FILLED)
+                        && !image.contains(':')
+                    {
+                        // What fills in the name fills in a tag with it.
+                        image.push_str(":1");
+                    }
+                }
+                images(&mut entry.value);
+            }
+        }
+        Value::List(items) => items.iter_mut().for_each(images),
+        _ => {}
+    }
+}
+
+/// What stands for a value that is filled in later, in a name.
+const FILLED: &str = "filled-in";
+
+/// Replaces each `{{…}}`, `${…}` and `$(…)` of a text.
+fn unmark(node: &mut Node) {
+    let Value::String(text) = &mut node.value else {
+        return;
+    };
+    for (open, close) in [("{{", "}}"), ("${", "}"), ("$(", ")")] {
+        let mut filled = String::new();
+        let mut rest = text.as_str();
+        while let Some((before, after)) = rest.split_once(open) {
+            let Some((_, after)) = after.split_once(close) else {
+                break;
+            };
+            filled.push_str(before);
+            filled.push_str(FILLED);
+            rest = after;
+        }
+        filled.push_str(rest);
+        *text = filled;
     }
 }
 
@@ -204,6 +345,26 @@ pub(super) fn templates<'a>(root: &Place<'a>, tree: &'a Node, part: bool) -> Vec
     found
 }
 
+/// The key of the one container of a step of a workflow, which is no list.
+fn container_of_step(node: &Node) -> Option<&'static str> {
+    let mut keys = ["container", "script"].into_iter();
+    keys.find(|key| {
+        let container = node.get(key).map(|entry| &entry.value);
+        container.is_some_and(|container| container.get("image").is_some())
+    })
+}
+
+/// What the trainer of a `TrainJob` says of the container of its runtime.
+fn trainer_of(node: &Node, unheard: &Collector) -> Option<Container> {
+    let says = ["image", "command", "args", "env", "resourcesPerNode"];
+    says.iter().find_map(|key| node.get(key))?;
+    let mut container: Container = decode(node, "", unheard);
+    if let Some(entry) = node.get("resourcesPerNode") {
+        container.resources = Some(decode(&entry.value, "", unheard));
+    }
+    Some(container)
+}
+
 /// `holder` is the map around a `spec`, which has the labels and annotations of the pod.
 fn collect<'a>(
     node: &'a Node,
@@ -219,7 +380,36 @@ fn collect<'a>(
     }
     match &node.value {
         Value::Map(entries) => {
-            let has_key = || OF_PODS.iter().any(|key| node.get(key).is_some());
+            if let Some(key) = container_of_step(node).filter(|_| part)
+                && let Some(entry) = node.get(key)
+            {
+                let list = |key: &str| node.get(key).map(|entry| &entry.value);
+                let spec = PodSpec {
+                    containers: vec![decode(&entry.value, "", unheard)],
+                    init_containers: list("initContainers").map(|list| decode(list, "", unheard)),
+                    volumes: list("volumes").map(|list| decode(list, "", unheard)),
+                    ..PodSpec::default()
+                };
+                let lone = Some(place.key(key));
+                found.push(template(Some(spec), place, None, replicas, lone));
+                return;
+            }
+            if part
+                && place.path == "spec.trainer"
+                && let Some(container) = trainer_of(node, unheard)
+            {
+                let spec = PodSpec {
+                    containers: vec![container],
+                    ..PodSpec::default()
+                };
+                let lone = Some(place.clone());
+                found.push(template(Some(spec), place, None, replicas, lone));
+                return;
+            }
+            // The volumes of a workflow are those of all its steps.
+            let has_key = || {
+                node.get("templates").is_none() && OF_PODS.iter().any(|key| node.get(key).is_some())
+            };
             if is_pod_spec(node) || part && has_key() {
                 let mut spec: PodSpec = decode(node, "", unheard);
                 if spec.containers.is_empty() {
@@ -380,6 +570,23 @@ fn has_object(node: &Node) -> bool {
         Value::List(items) => items.iter().any(inside),
         _ => false,
     }
+}
+
+/// Kinds whose pods are put together from several objects, or by marks that are filled in later, so that what is not
+/// there proves nothing.
+const COMPOSED: [&str; 7] = [
+    "ClusterTrainingRuntime",
+    "ClusterWorkflowTemplate",
+    "CronWorkflow",
+    "TrainJob",
+    "TrainingRuntime",
+    "Workflow",
+    "WorkflowTemplate",
+];
+
+/// Whether an object is judged by what it has only.
+pub(super) fn is_composed(document: &Document) -> bool {
+    document.kind().is_some_and(|kind| COMPOSED.contains(&kind))
 }
 
 /// Whether a document is a part of a manifest, the values of a chart or a configuration of `DeepSpeed`.

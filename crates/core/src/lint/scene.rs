@@ -339,6 +339,14 @@ impl<'a> Pod<'a> {
         containers.fold(0, u64::saturating_add)
     }
 
+    /// Whether the pod asks for GPUs, also where their number is still to be filled in.
+    pub(super) fn asks_for_gpus(&self) -> bool {
+        let containers = self.spec.containers.iter();
+        let resources = containers.filter_map(|container| container.resources.as_ref());
+        let mut limits = resources.flat_map(|resources| resources.limits.iter().flatten());
+        limits.any(|(name, count)| is_gpu(name) && quantity::units(count) != Some(0))
+    }
+
     /// Whether the training container asks for a resource that `is` says yes to.
     pub(super) fn asks_for(&self, is: fn(&str) -> bool) -> bool {
         let resources = self.trainer.resources.iter();

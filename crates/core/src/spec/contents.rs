@@ -86,8 +86,17 @@ impl Document {
         let is_job_of_the_group = version.starts_with("kubeflow.org/") && kind.ends_with("Job");
         !is_job_of_the_group
             && !kind.ends_with("List")
-            && nearest(kind, Kind::ALL.map(Kind::name)).is_none()
+            && (is_of_another_group(version, kind)
+                || nearest(kind, Kind::ALL.map(Kind::name)).is_none())
     }
+}
+
+/// Whether a kind that is not one of ours is in the group of another project. `RayJob` of `ray.io` is no
+/// misspelled `JAXJob`.
+fn is_of_another_group(version: &str, kind: &str) -> bool {
+    let group = version.split_once('/').map_or("", |(group, _)| group);
+    let is_ours = |known: &Kind| known.name().eq_ignore_ascii_case(kind);
+    group.contains('.') && !group.ends_with("kubeflow.org") && !Kind::ALL.iter().any(is_ours)
 }
 
 /// Kind and name of a document, for a sentence.

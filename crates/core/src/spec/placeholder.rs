@@ -61,18 +61,35 @@ pub(crate) fn is_variable(name: &str) -> bool {
         && bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
+/// Rules whose findings hold whatever is filled in: a tag that is written and moves, a secret that will be there in plain text.
+const AS_WRITTEN: [&str; 2] = ["TY601", "TY602"];
+
+/// The rule about variables that nothing replaces.
+const UNREPLACED: &str = "TY164";
+
 /// The findings of a document, with all those about placeholders reported as one.
 ///
 /// A template has dozens of them, and there is one thing to do.
 pub(crate) fn gather(findings: Vec<Finding>, source: &str) -> Vec<Finding> {
     let written = |finding: &Finding| source.get(finding.span.start..finding.span.end);
     let is_open = |finding: &Finding| {
-        finding.severity == Severity::Error && written(finding).is_some_and(is_placeholder)
+        finding.severity == Severity::Error
+            && !AS_WRITTEN.contains(&finding.code)
+            && written(finding).is_some_and(is_placeholder)
     };
     let (open, mut rest): (Vec<Finding>, Vec<Finding>) = findings.into_iter().partition(is_open);
     let Some(first) = open.first() else {
         return rest;
     };
+    // What fills in the others fills in these. A search path it would fill in with that of its own machine.
+    let by_shell = open
+        .iter()
+        .any(|finding| written(finding).is_some_and(|text| text.contains('$')));
+    rest.retain(|finding| {
+        !by_shell
+            || finding.code != UNREPLACED
+            || written(finding).is_none_or(|text| text.contains("PATH") || text.contains("$("))
+    });
     let mark = shown(written(first).unwrap_or_default());
     let message = match open.len() {
         1 => format!("`{mark}` is a placeholder, where a value is needed"),

@@ -10,7 +10,7 @@ use super::{
     },
     is, items, text,
 };
-use crate::spec::{Node, Value};
+use crate::spec::{Node, Place, Value};
 
 /// The rules.
 pub(in crate::lint) static RULES: &[Advice] = &[
@@ -52,6 +52,18 @@ pub(in crate::lint) static RULES: &[Advice] = &[
             "The API server refuses an object whose `selector` does not match the labels of its own template.",
         ),
         look: Look::Companion(own_selector),
+    },
+    Advice {
+        rule: rule(
+            "TY918",
+            WRONG,
+            "pods of an object that train apart",
+            "Without `--nnodes` torchrun makes a world of one node. The pods of a PyTorchJob or a TrainJob are given the number by a \
+             variable, those of a batch Job, a JobSet, a StatefulSet or a Volcano Job are not: each trains the whole model by itself, and all \
+             write the same checkpoints. Reported where the pods are to be one world: they have a common `MASTER_ADDR`, or start \
+             together by `minAvailable`.",
+        ),
+        look: Look::Companion(apart),
     },
 ];
 
@@ -206,6 +218,134 @@ fn too_few_pods(rule: &Rule, companion: &Companion<'_>, companions: &Companions<
             );
         }
     }
+}
+
+/// Kinds in whose pods nobody sets the variables that torchrun reads.
+const WITHOUT_VARIABLES: [&str; 3] = ["Job", "JobSet", "StatefulSet"];
+
+fn apart(rule: &Rule, companion: &Companion<'_>, _: &Companions<'_>) {
+    if !WITHOUT_VARIABLES.contains(&companion.kind) {
+        return;
+    }
+    let Some(spec) = at(companion.tree, &["spec"]) else {
+        return;
+    };
+    // The pods of a work queue come one after the other, each with a part of the work.
+    let number = |key: &str| match at(spec, &[key]).map(|node| &node.value) {
+        Some(Value::Int(count)) => *count,
+        _ => 0,
+    };
+    if number("completions") > number("parallelism") {
+        return;
+    }
+    let search = Search {
+        together: number("minAvailable") > 1,
+        root: companion.place.key("spec"),
+        rule,
+    };
+    search.node(spec, &mut Vec::new(), 1);
+}
+
+/// A step on the way to a value.
+#[derive(Clone, Copy)]
+enum Step<'a> {
+    Key(&'a str),
+    Item(usize),
+}
+
+/// The search for containers that make a world of their own.
+struct Search<'a> {
+    /// Whether the pods start together.
+    together: bool,
+    root: Place<'a>,
+    rule: &'a Rule,
+}
+
+impl Search<'_> {
+    /// Looks below `node`, which is at `path`. A map above it says how many pods there are.
+    fn node<'n>(&self, node: &'n Node, path: &mut Vec<Step<'n>>, pods: u64) {
+        match &node.value {
+            Value::Map(entries) => {
+                let count = |key: &str| match at(node, &[key]).map(|node| &node.value) {
+                    Some(Value::Int(count)) => u64::try_from(*count).ok(),
+                    _ => None,
+                };
+                let stated = ["replicas", "parallelism"].into_iter().filter_map(count);
+                let pods = stated.fold(pods, u64::saturating_mul);
+                for entry in entries.iter().filter(|entry| entry.value.is_collection()) {
+                    path.push(Step::Key(&entry.key));
+                    self.node(&entry.value, path, pods);
+                    path.pop();
+                }
+            }
+            Value::List(list) => {
+                let are_containers = matches!(path.last(), Some(Step::Key("containers")));
+                for (index, item) in list.iter().enumerate() {
+                    path.push(Step::Item(index));
+                    if !are_containers {
+                        self.node(item, path, pods);
+                    } else if pods > 1 && is_world(item, self.together) {
+                        self.report(path, pods);
+                    }
+                    path.pop();
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn report(&self, path: &[Step<'_>], pods: u64) {
+        let place = path
+            .iter()
+            .fold(self.root.clone(), |place, step| match step {
+                Step::Key(key) => place.key(key),
+                Step::Item(index) => place.index(*index),
+            });
+        place.report_with(
+            self.rule,
+            format!("each of the {pods} pods trains alone: torchrun makes a world of one node without `--nnodes`"),
+            format!(
+                "add `--nnodes={pods}`, `--rdzv_backend=c10d` and `--rdzv_endpoint` with the name of the first pod, or make it a \
+                 PyTorchJob, which sets them"
+            ),
+        );
+    }
+}
+
+/// Whether the container starts torchrun for one node, and its pods are to be one world.
+fn is_world(container: &Node, together: bool) -> bool {
+    let words: Vec<&str> = words(container).collect();
+    let begins = |start: &str| words.iter().any(|word| word.starts_with(start));
+    let says = |part: &str| words.iter().any(|word| word.contains(part));
+    let names = || {
+        items(container, &["env"])
+            .iter()
+            .filter_map(|item| text(item, &["name"]))
+    };
+    let is_stated = ["--nnodes", "-nnodes", "--rdzv", "--standalone"]
+        .into_iter()
+        .any(begins)
+        || says("PET_")
+        || names().any(|name| name.starts_with("PET_"))
+        || at(container, &["envFrom"]).is_some();
+    // A script may start one pod otherwise than another, or give each a part of the work.
+    let decides = words
+        .iter()
+        .any(|word| matches!(*word, "if" | "case" | "[" | "[["))
+        || [
+            "COMPLETION_INDEX",
+            "TASK_INDEX",
+            "POD_NAME",
+            "HOSTNAME",
+            "hostname",
+        ]
+        .into_iter()
+        .any(says);
+    let meets = begins("--master_addr")
+        || begins("--master-addr")
+        || says("MASTER_ADDR=")
+        || names().any(|name| name == "MASTER_ADDR");
+    runs_torch(container) && !is_stated && !decides && (meets || together)
 }
 
 /// Kinds whose pods are started again whenever they end.

@@ -46,7 +46,10 @@ pub(super) fn latest(rule: &Rule, scene: &Scene<'_>) {
             let name = image.rsplit('/').next().unwrap_or(image);
             let tag = name.split_once(':').map(|(_, tag)| tag);
             let moves = tag.is_none_or(|tag| tag.is_empty() || is_moving(tag));
-            if image.contains('@') || !moves || !is_image(image) {
+            // Whatever stands for the registry or the name, a tag that is written is the tag.
+            let is_open = is_placeholder(image);
+            let is_known = is_image(image) || is_open && tag.is_some_and(is_plain);
+            if image.contains('@') || !moves || !is_known {
                 continue;
             }
             let found = match tag {
@@ -60,6 +63,12 @@ pub(super) fn latest(rule: &Rule, scene: &Scene<'_>) {
             );
         }
     }
+}
+
+/// Whether a tag has nothing in it that is to be filled in.
+fn is_plain(tag: &str) -> bool {
+    let is_of_tag = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    !tag.is_empty() && tag.bytes().all(is_of_tag)
 }
 
 /// The name of an image without its tag and digest.
@@ -126,9 +135,14 @@ pub(in crate::lint) fn is_moving(tag: &str) -> bool {
         digits >= 6 || part.len() >= 7 && digits > 0 && part.bytes().all(|b| b.is_ascii_hexdigit())
     });
     let alone = WORDS.contains(&lower.as_str());
+    // `team-stable` has no digit that could be part of a version.
+    let unnumbered = !lower.bytes().any(|byte| byte.is_ascii_digit())
+        && lower
+            .split(['-', '_', '.'])
+            .any(|part| WORDS.contains(&part));
     let among = parts.any(|part| matches!(part, "latest" | "nightly" | "snapshot"));
     // `2.3.0-cuda12.1-cudnn8-devel` names a version.
-    alone || among && !dated && !lower.starts_with(|c: char| c.is_ascii_digit())
+    alone || unnumbered || among && !dated && !lower.starts_with(|c: char| c.is_ascii_digit())
 }
 
 /// Whether a node can look for the image, by the grammar of references to images.
@@ -195,6 +209,8 @@ mod tests {
             "main",
             "nightly-gpu",
             "stable",
+            "team-stable",
+            "main-gpu",
         ] {
             assert!(is_moving(tag), "{tag}");
         }
@@ -206,6 +222,8 @@ mod tests {
             "nightly-20250301",
             "main-1a2b3c4",
             "2.16.1-gpu",
+            "stable-2",
+            "jammy",
             "release-7",
             "2025.1-nightly",
         ];

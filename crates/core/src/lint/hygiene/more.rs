@@ -27,7 +27,7 @@ pub(in crate::lint) static RULES: &[Advice] = &[
             "TY614",
             ODD,
             "model that every pod downloads",
-            "The command names a model of the Hugging Face hub, and its cache is not on a volume that outlives the pod. Every pod \
+            "The command, or a variable such as `MODEL_ID`, names a model of the Hugging Face hub, and its cache is not on a volume that outlives the pod. Every pod \
              downloads the model at every start, while the GPUs wait; the hub limits how much is fetched at a time.",
         ),
         look: Look::Job(hub_models),
@@ -171,6 +171,15 @@ const MODEL_OPTIONS: &[&str] = &[
     "--base-model",
 ];
 
+/// Variables that name a model of the hub in many programs.
+const MODEL_VARIABLES: [&str; 5] = [
+    "BASE_MODEL",
+    "HF_MODEL",
+    "HF_MODEL_ID",
+    "MODEL_ID",
+    "MODEL_NAME_OR_PATH",
+];
+
 fn gated_models(rule: &Rule, scene: &Scene<'_>) {
     const GATED: [&str; 4] = [
         "meta-llama/",
@@ -214,9 +223,16 @@ fn hub_models(rule: &Rule, scene: &Scene<'_>) {
     }
     for pod in &scene.pods {
         let command = pod.command();
-        let Some(word) = command
-            .option(MODEL_OPTIONS)
-            .filter(|word| is_hub_model(word.text))
+        let by_option = command.option(MODEL_OPTIONS);
+        let by_option = by_option.map(|word| (word.text, pod.command_at(word.item)));
+        let by_variable = || {
+            let mut set = pod.variables();
+            let named = set.find(|(name, _, _)| MODEL_VARIABLES.contains(name));
+            named.map(|(_, value, place)| (value, place))
+        };
+        let Some((model, place)) = by_option
+            .or_else(by_variable)
+            .filter(|(model, _)| is_hub_model(model))
         else {
             continue;
         };
@@ -227,9 +243,9 @@ fn hub_models(rule: &Rule, scene: &Scene<'_>) {
         if has_shared_cache(downloader) || has_shared_cache(pod) {
             continue;
         }
-        pod.command_at(word.item).report_with(
+        place.report_with(
             rule,
-            format!("every pod downloads `{}` from the hub at every start", word.text),
+            format!("every pod downloads `{model}` from the hub at every start"),
             "put the model on a shared volume and name its folder, or set `HF_HOME` to a folder of one",
         );
     }

@@ -4,7 +4,7 @@ use super::{
     super::{
         Rule,
         advice::{Advice, Look, ODD, RISKY, WRONG, rule},
-        scene::{Scene, counted},
+        scene::{Pod, Scene, counted},
     },
     world,
 };
@@ -84,7 +84,8 @@ fn fixed_nodes(rule: &Rule, scene: &Scene<'_>) {
 }
 
 fn scaled_by_cpu(rule: &Rule, scene: &Scene<'_>) {
-    let Some(elastic) = scene.job.elastic().filter(|_| scene.gpus() > 0) else {
+    let on_gpus = scene.pods.iter().any(Pod::asks_for_gpus);
+    let Some(elastic) = scene.job.elastic().filter(|_| on_gpus) else {
         return;
     };
     let list = scene.spec().key("elasticPolicy").key("metrics");

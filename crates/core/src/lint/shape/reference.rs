@@ -7,6 +7,7 @@ use super::{
         Rule,
         advice::{Advice, Look, ODD, rule},
         command::Command,
+        hygiene::is_filled_secret,
         scene::{Scene, variables},
     },
     RANK_VARIABLES,
@@ -95,7 +96,11 @@ fn may_be_injected(name: &str) -> bool {
 fn unreplaced(rule: &Rule, scene: &Scene<'_>) {
     for pod in &scene.pods {
         for (container, place) in pod.containers() {
-            for (_, value, place) in variables(container, &place) {
+            for (name, value, place) in variables(container, &place) {
+                // Another rule reports it as the secret that it will be.
+                if is_filled_secret(name, value) {
+                    continue;
+                }
                 let by_shell = references(value).into_iter().find_map(|found| match found {
                     Reference::Shell(name) => Some(name),
                     Reference::Kubernetes(_) => None,

@@ -61,6 +61,69 @@ fn job_inside_another_object_is_linted() {
 }
 
 #[test]
+fn kinds_of_other_projects_are_no_misspelled_jobs() {
+    let ray = "apiVersion: ray.io/v1\nkind: RayJob\nmetadata: {generateName: r-}\nspec:\n  rayClusterSpec:\n    headGroupSpec:\n      template: {spec: {containers: [{name: head, image: 'a:latest'}]}}\n";
+    assert_eq!(codes(ray), ["TY601"]);
+    let misspelled = ray.replace("ray.io/v1", "kubeflow.org/v1");
+    assert_eq!(codes(&misspelled), ["TY101"]);
+    assert_eq!(codes(&ray.replace("ray.io/v1", "v1")), ["TY101"]);
+}
+
+#[test]
+fn steps_of_workflows_are_linted_and_their_marks_are_values() {
+    let workflow = "apiVersion: argoproj.io/v1alpha1\nkind: WorkflowTemplate\nmetadata: {name: w}\nspec:\n  volumes: [{name: data, persistentVolumeClaim: {claimName: d}}]\n  templates:\n  - name: train\n    inputs: {parameters: [{name: tag}]}\n    container:\n      image: IMAGE\n      command: [python, train.py]\n      resources: {limits: {nvidia.com/gpu: '{{inputs.parameters.gpus}}'}}\n";
+    assert_eq!(
+        codes(&workflow.replace("IMAGE", "'team/train:latest'")),
+        ["TY601"]
+    );
+    assert_eq!(
+        codes(&workflow.replace(
+            "IMAGE",
+            "'{{inputs.parameters.image}}:{{inputs.parameters.tag}}'"
+        )),
+        [""; 0]
+    );
+    let made = "apiVersion: argoproj.io/v1alpha1\nkind: Workflow\nmetadata: {name: w}\nspec:\n  templates:\n  - resource:\n      manifest: |\n        apiVersion: v1\n        kind: Pod\n        metadata: {name: 'p-{{workflow.name}}'}\n        spec: {containers: [{name: c, image: '{{inputs.parameters.image}}'}]}\n";
+    assert_eq!(codes(made), [""; 0]);
+}
+
+#[test]
+fn templates_of_trials_are_jobs_that_get_a_name() {
+    let job = examples::PYTORCH
+        .split("---\n")
+        .next()
+        .unwrap()
+        .replace("metadata:\n  name: train\n  namespace: team\n", "")
+        .replacen("train:1.4.0", "train:latest", 1);
+    let experiment = format!(
+        "apiVersion: kubeflow.org/v1beta1\nkind: Experiment\nmetadata: {{name: e}}\nspec:\n  trialTemplate:\n    trialSpec:\n{}",
+        indented(&job, "      ")
+    );
+    assert_eq!(codes(&experiment), ["TY601"], "{experiment}");
+    let map = format!(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: trials}}\ndata:\n  a.txt: 'apiVersion: v1, PyTorchJob'\n  job.yaml: |\n{}",
+        indented(&job.replace("&rank", "").replace("*rank", "{}"), "    ")
+    );
+    assert!(codes(&map).contains(&"TY601"), "{:?}", codes(&map));
+    assert!(!codes(&map).contains(&"TY107"), "{:?}", codes(&map));
+}
+
+#[test]
+fn train_jobs_are_judged_by_what_they_say() {
+    let job = "apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob\nmetadata: {name: t}\nspec:\n  runtimeRef: {name: torch-distributed}\n  trainer:\n    numNodes: 2\n    image: IMAGE\n    env: [{name: NCCL_P2P_DISABLE, value: \"1\"}]\n    resourcesPerNode: {requests: {nvidia.com/gpu: 1}}\n";
+    assert_eq!(
+        codes(&job.replace("IMAGE", "team/train:latest")),
+        ["TY205", "TY601", "TY317"]
+    );
+    let runtime = "apiVersion: trainer.kubeflow.org/v1alpha1\nkind: ClusterTrainingRuntime\nmetadata: {name: r}\nspec:\n  template:\n    spec:\n      replicatedJobs:\n      - name: node\n        template: {spec: {template: {spec: {containers: [{name: node, image: 'pytorch/pytorch:2.7.0'}]}}}}\n";
+    assert_eq!(
+        codes(runtime),
+        [""; 0],
+        "the command is that of the TrainJob"
+    );
+}
+
+#[test]
 fn every_role_of_a_job_in_a_text_is_linted() {
     let role = "replicas: 1, template: {spec: {containers: [{name: pytorch, image: 'a:latest'}]}}";
     let workflow = format!(
@@ -151,6 +214,18 @@ fn placeholders_are_one_finding() {
     assert_eq!(found.len(), 1, "{found:#?}");
     assert_eq!(found[0].code, "TY148");
     assert!(found[0].message.starts_with("2 values"), "{found:?}");
+    let moving = text.replacen("${TAG}", "latest", 1);
+    assert_eq!(codes(&moving), ["TY601", "TY148"], "the tag is written");
+    let option = text.replacen(
+        "[torchrun, train.py]",
+        "[torchrun, --nnodes=$NODES, train.py]",
+        1,
+    );
+    assert_eq!(
+        codes(&option),
+        ["TY148"],
+        "what fills in the others fills in this one"
+    );
     let everywhere = examples::PYTORCH.replace("namespace: team", "namespace: ${NAMESPACE}");
     assert_eq!(codes(&everywhere), ["TY148"], "no object is elsewhere");
 }

@@ -347,7 +347,8 @@ fn near_misses_and_catches_beyond_the_first() {
         ("no shell", torchrun("[torchrun, --nnodes=$NODES,"), &["TY164"]),
         ("a variable that is not there", torchrun("[torchrun, --lr=$(RATE),"), &["TY164"]),
         ("a variable that the operator sets", torchrun("[torchrun, --rdzv-id=$(PET_NNODES),"), &[]),
-        ("a placeholder for the image", pytorch(&[("registry.example.com/team/train:1.4.0", "<account>.example.com/train:latest")]), &["TY148"]),
+        ("a placeholder for the image", pytorch(&[("registry.example.com/team/train:1.4.0", "<account>.example.com/train:latest")]), &["TY601", "TY148"]),
+        ("a placeholder for the tag", pytorch(&[("train:1.4.0", "train:${TAG}")]), &["TY148"]),
     ];
     let wrong: Vec<String> = cases
         .iter()
