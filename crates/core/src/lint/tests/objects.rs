@@ -70,7 +70,7 @@ fn kinds_of_other_projects_are_no_misspelled_jobs() {
 }
 
 #[test]
-fn steps_of_workflows_are_linted_and_their_marks_are_values() {
+fn steps_of_workflows_are_linted() {
     let workflow = "apiVersion: argoproj.io/v1alpha1\nkind: WorkflowTemplate\nmetadata: {name: w}\nspec:\n  volumes: [{name: data, persistentVolumeClaim: {claimName: d}}]\n  templates:\n  - name: train\n    inputs: {parameters: [{name: tag}]}\n    container:\n      image: IMAGE\n      command: [python, train.py]\n      resources: {limits: {nvidia.com/gpu: '{{inputs.parameters.gpus}}'}}\n";
     assert_eq!(
         codes(&workflow.replace("IMAGE", "'team/train:latest'")),
