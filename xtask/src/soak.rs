@@ -5,7 +5,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::{Failure, bench, cluster::Fixture, report, step};
+use crate::{Failure, cluster::Fixture, report, step};
 
 /// The name of the cluster that is made and removed, unless the call gives another: runs of different names do not meet.
 const NAME: &str = "soak";
@@ -19,8 +19,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), Failure> {
     let arguments = read(words)?;
     let seed = arguments.seed.unwrap_or_else(any_seed);
     report::progress("building the programs");
-    let binary = bench::release()?;
-    let soak = step::released_tool("soak")?;
+    let (binary, soak) = step::released_with_tool("soak")?;
     let logs = step::released(&format!("soak-logs/{}", arguments.name))?;
     let fixture = Fixture::fresh(&arguments.name, NODES)?;
     let mut install = fixture.command("kubectl");

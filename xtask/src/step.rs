@@ -107,16 +107,25 @@ pub(crate) fn tool(name: &str) -> Result<Command, Failure> {
 
 /// Builds a program of `tools/programs` for speed and returns its path: it runs where `cargo` does not.
 pub(crate) fn released_tool(name: &str) -> Result<PathBuf, Failure> {
-    let words = [
-        "build",
-        "--quiet",
-        "--locked",
-        "--release",
-        "--package",
-        TOOLS,
-    ];
-    run(cargo(&words).args(["--bin", name]))?;
+    run(release_of(TOOLS).args(["--bin", name]))?;
     released(name)
+}
+
+/// Builds what users run, and a program of `tools/programs` beside it, and returns their paths. In one call: each alone would turn on other features
+/// of crates below the core, and the core, minutes of work, would be built twice.
+pub(crate) fn released_with_tool(name: &str) -> Result<(PathBuf, PathBuf), Failure> {
+    run(release_of(PROGRAM).args(["--package", TOOLS, "--bin", PROGRAM, "--bin", name]))?;
+    Ok((released(PROGRAM)?, released(name)?))
+}
+
+/// The package, and the program, that users run.
+const PROGRAM: &str = "trainyard";
+
+fn release_of(package: &str) -> Command {
+    let words = ["build", "--quiet", "--locked", "--release", "--package"];
+    let mut command = cargo(&words);
+    command.arg(package);
+    command
 }
 
 /// Runs `command` to its end with its output on ours; anything but success is a failure.

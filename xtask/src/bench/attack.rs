@@ -12,7 +12,6 @@ use std::{
 use super::{
     Figure, judge,
     operator::{PEER, number, ready_as},
-    release,
 };
 use crate::{Failure, report, step};
 
@@ -289,8 +288,7 @@ fn figures(ours: &Run, peer: Option<&Run>) -> Vec<Figure> {
 
 /// The program and the one that attacks it, built.
 fn tools() -> Result<(PathBuf, PathBuf), Failure> {
-    let binary = release()?;
-    Ok((binary, step::released_tool("attack")?))
+    step::released_with_tool("attack")
 }
 
 #[cfg(test)]

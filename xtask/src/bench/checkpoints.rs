@@ -6,7 +6,7 @@
 
 use std::process::Command;
 
-use super::{Figure, Scratch, judge, release};
+use super::{Figure, Scratch, judge};
 use crate::{Failure, frameworks, report, step};
 
 /// Part of what the disk writes directly at best.
@@ -37,8 +37,7 @@ const SAVES: u32 = 100;
 
 /// Measures and judges.
 pub(crate) fn checkpoints() -> Result<(), Failure> {
-    let binary = release()?;
-    let bench = step::released_tool("checkpoint-bench")?;
+    let (binary, bench) = step::released_with_tool("checkpoint-bench")?;
     let (peers, packages) = frameworks::checkpoint_peers()?;
     let scratch = Scratch::new("checkpoints")?;
     report::progress("the engine beside the disk");

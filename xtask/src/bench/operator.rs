@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{Figure, judge, release};
+use super::{Figure, judge};
 use crate::{Failure, cluster::Fixture, report, step};
 
 /// Jobs put in at once, unless the call says otherwise.
@@ -252,8 +252,7 @@ fn run(
 
 /// The program and the one that loads it, built.
 pub(super) fn tools() -> Result<(PathBuf, PathBuf), Failure> {
-    let binary = release()?;
-    Ok((binary, step::released_tool("load")?))
+    step::released_with_tool("load")
 }
 
 /// A fresh cluster that knows the kinds and has what the Go operator looks for.

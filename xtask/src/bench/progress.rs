@@ -6,7 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Figure, judge, operator::number, release};
+use super::{Figure, judge, operator::number};
 use crate::{Failure, report, step};
 
 /// Jobs, the age that their progress may have, seconds before the measurement and of it.
@@ -144,8 +144,7 @@ fn of(run: &Run) -> Vec<Figure> {
 }
 
 fn tools() -> Result<(PathBuf, PathBuf), Failure> {
-    let binary = release()?;
-    Ok((binary, step::released_tool("progress")?))
+    step::released_with_tool("progress")
 }
 
 #[cfg(test)]

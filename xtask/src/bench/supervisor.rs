@@ -6,7 +6,7 @@
 
 use std::process::Command;
 
-use super::{Figure, judge, release};
+use super::{Figure, judge};
 use crate::{Failure, report, step};
 
 /// Part of a core while a program trains and prints a few lines a second.
@@ -18,8 +18,7 @@ const SLOWER: f64 = 1.01;
 
 /// Measures and judges.
 pub(crate) fn supervisor() -> Result<(), Failure> {
-    let binary = release()?;
-    let bench = step::released_tool("supervisor-bench")?;
+    let (binary, bench) = step::released_with_tool("supervisor-bench")?;
     report::progress("a printer, bare and supervised, in turns");
     let text = step::capture(Command::new(bench).arg(binary))?;
     let figures = figures(&text).ok_or_else(|| {
