@@ -233,8 +233,14 @@ fn sim() -> Result<String, Failure> {
     step::stream_within(&mut seed_hunt::fleet(FLEET_SEEDS), LIMIT, |_| {})?;
     let (from, to) = WATCH_SEEDS;
     step::stream_within(&mut seed_hunt::watch(from, to), LIMIT, |_| {})?;
+    // Built together with what the suite `mutants` builds, so that the core is not built with other features once more.
+    let mut cuts = step::cargo(&["test", "--locked", "--profile", step::HUNT, "--lib"]);
+    cuts.args(["--package", "trainyard-sim"])
+        .args(["--package", "trainyard-checkpoint-engine"])
+        .args(["--", "--ignored", "many_random_cuts"]);
+    counted(&mut cuts)?;
     Ok(format!(
-        "{SEEDS} seeds, {FLEET_SEEDS} of the fleet, {from} to {to} of the watch"
+        "{SEEDS} seeds, {FLEET_SEEDS} of the fleet, {from} to {to} of the watch, 100,000 cuts of saves"
     ))
 }
 
