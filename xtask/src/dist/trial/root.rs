@@ -18,6 +18,8 @@ const ENTER: &str = r#"
 set -eu
 root=$1 user=$2 path=$3
 shift 3
+# The path in the root may not lead to it.
+enter=$(command -v unshare)
 ip link set lo up
 mkdir -p "$root/proc" "$root/dev/shm" "$root/work"
 # The engine puts other mounts in the place of this one.
@@ -30,7 +32,7 @@ for device in null zero urandom; do
 done
 mount -t tmpfs -o mode=1777 tmpfs dev/shm
 chown "$user" work
-exec env --ignore-environment PATH="$path" HOME=/work unshare --root="$root" --wd=/work --setgid "$user" --setuid "$user" "$@"
+exec env --ignore-environment PATH="$path" HOME=/work "$enter" --root="$root" --wd=/work --setgid "$user" --setuid "$user" "$@"
 "#;
 
 /// How long a command in a root may take; the slowest took 15 s.
