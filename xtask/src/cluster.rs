@@ -41,6 +41,8 @@ use self::{
 use crate::{Failure, cache, frameworks, process::Process, report, step};
 
 pub(crate) use caches::{peer_caches, suite_caches};
+pub(crate) use image::library;
+pub(crate) use recipe::Recipe;
 pub(crate) use suite::{Fixture, suite};
 
 const USAGE: &str = "\
@@ -71,6 +73,11 @@ Commands:
 
 Exit codes: 0 done, 1 the thing asked about failed, 2 could not do it; `exec` passes its command's on.
 ";
+
+/// Helm from the cache; nothing where it is not built.
+pub(crate) fn helm() -> Result<Option<PathBuf>, Failure> {
+    binaries::found(binaries::HELM)
+}
 
 /// Programs of the system that are called, and the package of Debian that has each.
 const TOOLS: &[(&str, &str)] = &[

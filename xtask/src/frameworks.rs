@@ -87,6 +87,15 @@ pub(crate) fn caches() -> Vec<Part> {
         .collect()
 }
 
+/// The pinned maturin of the cache; nothing where it is not installed.
+pub(crate) fn maturin() -> Result<Option<PathBuf>, Failure> {
+    let framework = named(package::FRAMEWORK);
+    if !install::is_whole(framework)? {
+        return Ok(None);
+    }
+    Ok(Some(framework.environment()?.join("bin/maturin")))
+}
+
 /// Installs packages of Debian that hold `what`.
 pub(crate) fn debian(what: &str, packages: &[&str]) -> Result<(), Failure> {
     install::debian(what, packages)

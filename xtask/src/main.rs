@@ -1,4 +1,4 @@
-//! The chores of the repository, with the standard library only.
+//! The chores of the repository, with the standard library and one crate that compresses.
 //!
 //! Owns how the project is checked, tested, generated and measured. It decides nothing about jobs
 //! and depends on no other crate of the workspace: it calls `cargo` and the built binary, as a
@@ -17,6 +17,7 @@ mod bench;
 mod cache;
 mod check;
 mod cluster;
+mod dist;
 mod frameworks;
 mod generate;
 mod guides;
@@ -29,6 +30,7 @@ mod release;
 mod report;
 mod seed_hunt;
 mod soak;
+mod static_program;
 mod step;
 mod test;
 mod words;
@@ -65,6 +67,7 @@ Commands:
   frameworks --test [--only NAME]  run their examples: one suite of `test`
   cluster up|down|status|...     a real Kubernetes on this machine; see `cluster help`
   record                         write docs/smoke.svg: the smoke job with a killed rank
+  dist [--test] [--only NAME]    what users install, made from this commit; see `dist help`
   release-check VERSION          what is still to do before this commit may be called VERSION
   bench core                     measure the figures that the core must reach
   bench local                    measure `run` on this machine, beside `torchrun`
@@ -133,6 +136,7 @@ fn main() -> ExitCode {
         ["frameworks", "--only", name] => frameworks::run(Some(name)),
         ["cluster", rest @ ..] => cluster::run(rest),
         ["record"] => record::run(),
+        ["dist", rest @ ..] => dist::run(rest),
         ["release-check", version] => release::run(version),
         ["bench", "core"] => bench::core(),
         ["bench", "local"] => bench::local(),

@@ -4,7 +4,7 @@
 
 use std::fs;
 
-use crate::{Failure, advisories, generate, report, step};
+use crate::{Failure, advisories, dist, generate, report, step};
 
 /// Files that state the version, each with the line that must be in it. `{}` is the version.
 const STATED: &[(&str, &str)] = &[
@@ -43,6 +43,7 @@ pub(crate) fn run(version: &str) -> Result<(), Failure> {
         "no advisory holds for a locked crate",
         advisories::run(None),
     ));
+    items.push(dist::release_item(version)?);
 
     let mut rows = vec![["", "item", "what to do"].map(str::to_owned).to_vec()];
     let open = items.iter().filter(|(_, open)| open.is_some()).count();

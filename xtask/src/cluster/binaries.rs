@@ -184,6 +184,18 @@ pub(super) fn are_there(programs: &[Program]) -> Result<bool, Failure> {
     Ok(true)
 }
 
+/// The first of `programs`; nothing where it would have to be built.
+pub(super) fn found(programs: &[Program]) -> Result<Option<PathBuf>, Failure> {
+    let Some(program) = programs.first() else {
+        return Ok(None);
+    };
+    if let Some(path) = provided_by_caller(program.name) {
+        return Ok(Some(path));
+    }
+    let path = place(*program)?;
+    Ok(path.exists().then_some(path))
+}
+
 /// Builds what is not there of `programs`.
 pub(super) fn build_missing(programs: &[Program]) -> Result<(), Failure> {
     for program in programs {

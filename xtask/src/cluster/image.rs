@@ -12,13 +12,14 @@ use std::{
     process::Command,
 };
 
-use super::{
-    Cluster, namespace, nodes,
-    recipe::{self, Recipe},
-    ssh_server,
-    state::State,
+use super::{Cluster, namespace, nodes, recipe::Recipe, ssh_server, state::State};
+use crate::{
+    Failure,
+    cache::cannot,
+    frameworks, report,
+    static_program::{self, Profile},
+    step,
 };
-use crate::{Failure, cache::cannot, frameworks, report, step};
 
 /// What holds a pod's namespaces.
 pub(super) const PAUSE: &str = "trainyard.test/pause:test";
@@ -124,7 +125,7 @@ pub(super) fn project(cluster: &Cluster) -> Result<(), Failure> {
     let state = &cluster.state;
     let recipe = Recipe::of_project()?;
     let binary = static_binary()?;
-    recipe::must_be_static(&binary)?;
+    static_program::must_be_static(&binary)?;
     let binary = packed(state, "binary", &[(&binary, &recipe.target)])?;
     let alone = [binary.clone()];
     let archive = image(state, "trainyard", TRAINYARD, &alone, &recipe.settings)?;
@@ -138,48 +139,9 @@ pub(super) fn project(cluster: &Cluster) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Builds the binary so that it needs no library, and says where it is: with the C library of the image's recipe where
-/// the toolchain has that, else with the machine's own.
+/// Builds the binary for tests so that it needs no library, and says where it is.
 pub(super) fn static_binary() -> Result<PathBuf, Failure> {
-    let about = step::capture(Command::new("rustc").arg("-vV"))?;
-    let host = about
-        .lines()
-        .find_map(|line| line.strip_prefix("host: "))
-        .ok_or_else(|| Failure::CouldNotRun("`rustc -vV` names no host".to_owned()))?;
-    let folder = step::built()?.join("cluster");
-    let musl = host.replace("-gnu", "-musl");
-    let target = if has_target(&musl) {
-        &musl
-    } else {
-        report::progress(&format!(
-            "the image is made for {musl}, which this toolchain has no library for; `rustup target add {musl}` would test that"
-        ));
-        host
-    };
-    let variable = |name: &str, target: &str| format!("{name}_{}", target.replace('-', "_"));
-    let flags = variable("CARGO_TARGET", target).to_uppercase() + "_RUSTFLAGS";
-    report::progress(&format!(
-        "building `trainyard` for {target} so that it needs no library"
-    ));
-    step::run(
-        step::cargo(&["build", "--quiet", "--locked", "--target", target])
-            .args(["--package", "trainyard"])
-            .arg("--target-dir")
-            .arg(&folder)
-            .env(flags, "-C target-feature=+crt-static")
-            // Without a compiler for this target the machine's own does: what is compiled uses no library.
-            .env(variable("CC", &musl), "cc")
-            .env(variable("AR", &musl), "ar")
-            .env("CARGO_PROFILE_DEV_STRIP", "debuginfo"),
-    )?;
-    Ok(folder.join(target).join("debug/trainyard"))
-}
-
-/// Whether the toolchain has the standard library for `target`.
-fn has_target(target: &str) -> bool {
-    let mut command = Command::new("rustc");
-    let libraries = step::capture(command.args(["--print", "target-libdir", "--target", target]));
-    libraries.is_ok_and(|folder| Path::new(folder.trim()).is_dir())
+    static_program::build(&static_program::own_target()?, Profile::Dev)
 }
 
 /// The layers of the image of tools: files of this machine, and a few of a system.
@@ -415,7 +377,7 @@ pub(super) fn libraries<'a>(
 }
 
 /// The path in a line of `ldd`.
-fn library(line: &str) -> Option<PathBuf> {
+pub(crate) fn library(line: &str) -> Option<PathBuf> {
     let line = line.strip_prefix('\t')?;
     let path = line.split_once(" => ").map_or(line, |(_, path)| path);
     let path = path.split_once(" (")?.0;

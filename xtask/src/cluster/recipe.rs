@@ -5,24 +5,24 @@
 //!
 //! Invariant: an instruction that is not followed here is a failure.
 
-use std::{fs, path::Path};
+use std::fs;
 
 use crate::{Failure, cache::cannot, step};
 
 /// What the last stage makes of one program.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Recipe {
+pub(crate) struct Recipe {
     /// Where the program lies in the stage before it.
-    pub(super) source: String,
+    pub(crate) source: String,
     /// Where it lies in the image, without the leading slash.
-    pub(super) target: String,
+    pub(crate) target: String,
     /// The configuration of the image, as JSON.
-    pub(super) settings: String,
+    pub(crate) settings: String,
 }
 
 impl Recipe {
     /// The recipe of this checkout.
-    pub(super) fn of_project() -> Result<Self, Failure> {
+    pub(crate) fn of_project() -> Result<Self, Failure> {
         let path = step::root().join("deploy/image/Containerfile");
         let text = fs::read_to_string(&path).map_err(cannot("read", &path))?;
         Self::read(&text)
@@ -65,43 +65,10 @@ impl Recipe {
     }
 }
 
-/// Fails where the program at `path` needs a library: an image of nothing else has none.
-pub(super) fn must_be_static(path: &Path) -> Result<(), Failure> {
-    let bytes = fs::read(path).map_err(cannot("read", path))?;
-    let outcome = match needs_loader(&bytes) {
-        Some(false) => return Ok(()),
-        Some(true) => "needs libraries, which an image of one program does not have",
-        None => "is not a 64-bit program of this byte order",
-    };
-    Err(Failure::Failed(format!("`{}` {outcome}", path.display())))
-}
-
-/// Whether an ELF file names a loader; nothing where it is not an ELF file.
-fn needs_loader(bytes: &[u8]) -> Option<bool> {
-    /// The type of the program header that names the loader.
-    const INTERPRETER: u32 = 3;
-    let number = |at: usize, size: usize| -> Option<usize> {
-        let mut number = [0; 8];
-        number
-            .get_mut(..size)?
-            .copy_from_slice(bytes.get(at..at + size)?);
-        usize::try_from(u64::from_le_bytes(number)).ok()
-    };
-    // Magic, 64 bits, little endian.
-    if !bytes.starts_with(b"\x7fELF\x02\x01") {
-        return None;
-    }
-    let (offset, size, count) = (number(32, 8)?, number(54, 2)?, number(56, 2)?);
-    for index in 0..count {
-        if number(offset + index * size, 4)? == INTERPRETER as usize {
-            return Some(true);
-        }
-    }
-    Some(false)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     #[test]
@@ -185,19 +152,5 @@ mod tests {
                 .settings
                 .contains(&format!("\"Entrypoint\":[\"{name}\"]"))
         );
-    }
-
-    #[test]
-    fn needed_loader_is_found() {
-        let own = std::env::current_exe().expect("the test is a program");
-        let bytes = fs::read(&own).expect("it can be read");
-        assert_eq!(needs_loader(&bytes), Some(true));
-        assert!(must_be_static(&own).is_err());
-        assert_eq!(needs_loader(b"#!/bin/sh\n"), None);
-        let mut header = vec![0; 64];
-        header[..6].copy_from_slice(b"\x7fELF\x02\x01");
-        assert_eq!(needs_loader(&header), Some(false));
-        header[56] = 1;
-        assert_eq!(needs_loader(&header), Some(false), "headers at its start");
     }
 }
