@@ -188,7 +188,8 @@ impl Index {
     }
 }
 
-fn lock_stamp(root: &Path, job: &str) -> FileStamp {
+/// What the lock file of a job looks like.
+pub(super) fn lock_stamp(root: &Path, job: &str) -> FileStamp {
     stamp(&root.join("runs").join(job).join("run.lock"))
 }
 

@@ -15,7 +15,7 @@ use trainyard_host::store::{RunFolder, Store};
 
 use super::{
     cache::{FileStamp, is_settled, stamp},
-    index::Index,
+    index::{Index, lock_stamp},
     logs::size,
     names,
 };
@@ -85,6 +85,8 @@ pub(crate) struct Watcher {
 #[derive(Debug, Default)]
 struct Job {
     folder: FileStamp,
+    /// Each engine writes to it once it has it.
+    lock: FileStamp,
     /// The names of its runs, as far as they were seen.
     runs: BTreeSet<String>,
     live: Option<Live>,
@@ -191,6 +193,7 @@ impl Watcher {
         changes: &mut Vec<Change>,
     ) {
         let folder = stamp(&self.root.join("runs").join(name));
+        let lock = lock_stamp(&self.root, name);
         let live = self.index.live_run(store, name);
         let Some(job) = self.jobs.get_mut(name) else {
             return;
@@ -198,6 +201,9 @@ impl Watcher {
         let ended = job
             .live
             .take_if(|known| live.as_ref() != Some(&known.folder.id));
+        // An engine had the lock since the last look and is gone: its run may have been seen when it was not live yet.
+        let was_missed = job.lock != lock && ended.is_none() && live.is_none() && !is_first;
+        job.lock = lock;
         if let Some(mut ended) = ended {
             // What it wrote last, and that it is over.
             ended.skipped = 0;
@@ -212,16 +218,14 @@ impl Watcher {
             let names: BTreeSet<String> = runs.iter().map(|run| run.id.clone()).collect();
             changes.extend(job.runs.difference(&names).map(|run| gone(name, run)));
             let new = names.difference(&job.runs).filter(|_| !is_first);
-            changes.extend(new.map(|run| Change {
-                run: names::id(&RunFolder {
-                    path: PathBuf::new(),
-                    job: name.to_owned(),
-                    id: run.clone(),
-                }),
-                parts: BTreeSet::from([Part::Status]),
-                ..Change::default()
-            }));
+            changes.extend(new.map(|run| status_of(name, run)));
             job.runs = names;
+        }
+        if let Some(last) = job.runs.last().filter(|_| was_missed) {
+            let change = status_of(name, last);
+            if !changes.contains(&change) {
+                changes.push(change);
+            }
         }
         if let Some(id) = live {
             if let Some(known) = &mut job.live {
@@ -250,6 +254,19 @@ impl Watcher {
                 });
             }
         }
+    }
+}
+
+/// The status of a run changed.
+fn status_of(job: &str, run: &str) -> Change {
+    Change {
+        run: names::id(&RunFolder {
+            path: PathBuf::new(),
+            job: job.to_owned(),
+            id: run.to_owned(),
+        }),
+        parts: BTreeSet::from([Part::Status]),
+        ..Change::default()
     }
 }
 
