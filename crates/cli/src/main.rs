@@ -4,6 +4,7 @@
 
 mod args;
 mod bar;
+mod capacity_source;
 mod clean;
 mod cluster;
 mod command;

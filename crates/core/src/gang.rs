@@ -88,6 +88,20 @@ pub fn place(snapshot: &Snapshot, gangs: &[Gang], now: Timestamp) -> Placement {
     placer.placement
 }
 
+/// Seats for one gang as a whole, or none: without a reason, a reservation or an eviction. Pods of other gangs hold what they
+/// hold.
+pub fn seat_alone(snapshot: &Snapshot, gang: &Gang) -> Option<Seating> {
+    let table = NodeTable::new(snapshot, std::slice::from_ref(gang));
+    let ask = Ask::new(&table, &mut Eligibility::default(), gang, gang.pods.len());
+    let mut amounts = table.usable.clone();
+    let mut room = Room {
+        table: &table,
+        amounts: &mut amounts,
+    };
+    let seats = seat::seat(&mut room, &ask)?;
+    Some(Seating::new(&table, &ask, &seats))
+}
+
 /// The gangs that want seats, in the order in which [`place`] considers them: the higher claim first, then one that had its seats before, then the older.
 pub fn waiting_order(gangs: &[Gang]) -> Vec<&Gang> {
     let mut waiting: Vec<&Gang> = gangs.iter().filter(|gang| !gang.is_seated()).collect();

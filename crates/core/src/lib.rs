@@ -30,13 +30,15 @@
 //! 21. [`pod`]: what is seen of a pod and its node; [`account`]: who pays for its failure;
 //! 22. [`chronicle`]: what happened to a job, as facts and as the history that they add up to;
 //! 23. [`view`]: what a page, a terminal and a picture draw of jobs, as values;
-//! 24. [`mutant`]: deliberate mistakes for the tests of the simulation.
+//! 24. [`mutant`]: deliberate mistakes for the tests of the simulation;
+//! 25. [`capacity`]: whether a gang fits now, after a scale-up, or never.
 //!
 //! Modules use each other in one direction; ARCHITECTURE.md draws it and `cargo xtask layers` checks it.
 #![forbid(unsafe_code)]
 
 pub mod account;
 pub mod barrier;
+pub mod capacity;
 pub mod checkpoint;
 pub mod chronicle;
 pub mod diagnose;

@@ -6,6 +6,7 @@
 //!
 //! Invariant: every call is bounded in time, every list in length.
 
+mod capacity;
 mod change;
 mod cluster;
 mod error;

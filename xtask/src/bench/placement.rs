@@ -11,6 +11,8 @@ use crate::{Failure, report, step};
 
 /// One gang of 16,384 GPUs on 12,500 nodes of 8 takes at most this.
 const LARGE_MILLISECONDS: f64 = 50.0;
+/// Whether a gang of 16,384 GPUs fits after a scale-up of an empty cluster, with 50 shapes of nodes, is answered within this.
+const SCALE_UP_MILLISECONDS: f64 = 50.0;
 /// 2,000 mixed gangs on 5,000 nodes are seated at least this fast.
 const PODS_A_SECOND: f64 = 50_000.0;
 /// Both take at most this much memory, the snapshots included.
@@ -69,6 +71,7 @@ impl<'a> Lines<'a> {
 fn figures(lines: &Lines<'_>, curve: &[[f64; 2]]) -> Option<Vec<Figure>> {
     let [large] = lines.get("large")?;
     let [pods, milliseconds, refused] = lines.get("mixed")?;
+    let [scale_up] = lines.get("capacity")?;
     let [clusters, ours, least, scheduler, worst, exact] = lines.get("quality")?;
     let rate = pods / milliseconds * 1e3;
     let spread = spread(curve)?;
@@ -79,6 +82,12 @@ fn figures(lines: &Lines<'_>, curve: &[[f64; 2]]) -> Option<Vec<Figure>> {
             measured: format!("{large:.1} ms"),
             bound: format!("under {LARGE_MILLISECONDS:.0} ms"),
             met: large < LARGE_MILLISECONDS,
+        },
+        Figure {
+            name: "answer for 16,384 GPUs, no nodes and 50 shapes".to_owned(),
+            measured: format!("{scale_up:.1} ms"),
+            bound: format!("under {SCALE_UP_MILLISECONDS:.0} ms"),
+            met: scale_up < SCALE_UP_MILLISECONDS,
         },
         Figure {
             name: "2,000 mixed gangs on 5,000 nodes".to_owned(),

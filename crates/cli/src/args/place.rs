@@ -11,11 +11,15 @@ use super::{Cluster, Format};
 /// Reads the cluster, or a file of nodes, and assigns nodes to every job in FILE: to all pods or none, on
 /// neighbouring nodes. Creates nothing. If a job does not fit, prints the numbers that show why, and what would fit.
 ///
-/// Exit code 0: every job fits. 1: at least one does not. 2: it could not be determined.
+/// With `--capacity`, says for each job whether it fits now, fits after a scale-up (which nodes, how many, how long such nodes
+/// took, what they cost), or never fits, with the smallest change that helps.
+///
+/// Exit code 0: every job fits. 1: at least one does not fit now. 2: it could not be determined.
 #[derive(Debug, ClapArgs)]
 #[command(after_long_help = "\
 Examples:
   trainyard place job.yaml
+  trainyard place job.yaml --capacity capacity.yaml
   kubectl get nodes,pods -A -o json > nodes.json
   trainyard place job.yaml --nodes nodes.json
   trainyard place job.yaml --nodes nodes.yaml --format json | jq '.jobs[].seats'")]
@@ -25,6 +29,10 @@ pub(crate) struct PlaceJob {
     pub(crate) file: PathBuf,
     #[command(flatten)]
     pub(crate) node_source: NodeSource,
+    /// Read nodes that could be added from this file: `kind: Capacity`, `NodePool` objects of Karpenter, or the Cluster
+    /// Autoscaler's status; `-` reads stdin
+    #[arg(long, value_name = "FILE")]
+    pub(crate) capacity: Option<PathBuf>,
     /// Output format
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub(crate) format: Format,

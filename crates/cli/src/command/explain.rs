@@ -10,6 +10,9 @@ use trainyard_core::{
 };
 use trainyard_host::{FailedRank, Outcome};
 
+mod growth;
+
+use self::growth::Growth;
 use super::watched::{Frame, watch};
 use crate::{
     args::{Explain, Format},
@@ -30,6 +33,8 @@ struct Document<'a> {
     namespace: &'a str,
     #[serde(flatten)]
     answer: &'a Answer,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    capacity: Option<&'a Growth>,
 }
 
 /// Width of the column of headings.
@@ -51,23 +56,37 @@ pub(super) fn run(args: &Explain, printer: &mut Printer) -> Result<Exit, Failure
     }
     let facts = facts(args, &mut site)?;
     let answer = explain(&facts);
+    let growth = site
+        .as_ref()
+        .and_then(|site| growth::of(site, &args.which.job, &facts));
     match args.format {
         Format::Text => {
-            let text = text(&facts, &answer, printer);
+            let mut text = text(&facts, &answer, printer);
+            if let Some(growth) = &growth {
+                text.push_str(&growth.lines(columns(printer), printer.stdout_paint()));
+            }
             printer.data(text.as_bytes())?;
         }
-        Format::Json => printer.json(&document_of(&facts, &answer))?,
+        Format::Json => printer.json(&Document {
+            capacity: growth.as_ref(),
+            ..to_document(&facts, &answer)
+        })?,
     }
     Ok(exit(&answer))
 }
 
 /// The JSON form of the answer.
 pub(super) fn document_of<'a>(facts: &'a Facts, answer: &'a Answer) -> impl Serialize + 'a {
+    to_document(facts, answer)
+}
+
+fn to_document<'a>(facts: &'a Facts, answer: &'a Answer) -> Document<'a> {
     Document {
         version: 1,
         job: &facts.job.name,
         namespace: &facts.job.namespace,
         answer,
+        capacity: None,
     }
 }
 
@@ -89,9 +108,18 @@ fn facts<'a>(args: &'a Explain, site: &mut Option<Site<'a>>) -> Result<Facts, Fa
 }
 
 fn text(facts: &Facts, answer: &Answer, printer: &Printer) -> String {
+    render(
+        &facts.job.name,
+        answer,
+        columns(printer),
+        printer.stdout_paint(),
+    )
+}
+
+/// The columns beside the headings.
+fn columns(printer: &Printer) -> Option<usize> {
     let width = printer.width();
-    let width = width.map(|width| width.saturating_sub(HEADINGS + 2));
-    render(&facts.job.name, answer, width, printer.stdout_paint())
+    width.map(|width| width.saturating_sub(HEADINGS + 2))
 }
 
 /// A run whose engine was killed did not do what was asked of it, like one that failed.
@@ -116,15 +144,7 @@ fn render(job: &str, answer: &Answer, width: Option<usize>, paint: Paint) -> Str
         width.map(|width| width + HEADINGS),
     );
     writeln!(text, "{name}: {}", first.join("\n  ")).expect("a string takes whatever is written");
-    let mut entry = |heading: &str, body: &str| {
-        for (at, line) in words::wrapped(body, width).iter().enumerate() {
-            let heading = if at == 0 { heading } else { "" };
-            let pad = HEADINGS.saturating_sub(heading.chars().count());
-            let heading = paint.apply("1", heading);
-            writeln!(text, "  {heading}{:pad$}{line}", "")
-                .expect("a string takes whatever is written");
-        }
-    };
+    let mut entry = |heading: &str, body: &str| text.push_str(&entry(heading, body, width, paint));
     for (at, evidence) in answer.evidence.iter().enumerate() {
         let heading = if at == 0 { "evidence" } else { "" };
         entry(
@@ -133,6 +153,18 @@ fn render(job: &str, answer: &Answer, width: Option<usize>, paint: Paint) -> Str
         );
     }
     entry("next", &clean::text(&answer.next));
+    text
+}
+
+/// A heading and what stands beside it.
+fn entry(heading: &str, body: &str, width: Option<usize>, paint: Paint) -> String {
+    let mut text = String::new();
+    for (at, line) in words::wrapped(body, width).iter().enumerate() {
+        let heading = if at == 0 { heading } else { "" };
+        let pad = HEADINGS.saturating_sub(heading.chars().count());
+        let heading = paint.apply("1", heading);
+        writeln!(text, "  {heading}{:pad$}{line}", "").expect("a string takes whatever is written");
+    }
     text
 }
 

@@ -6,7 +6,8 @@ use anyhow::Context as _;
 use jiff::Timestamp;
 use serde::Serialize;
 use trainyard_core::{
-    gang::{Gang, Place, Placement, Refusal, Seat, Seating, Snapshot, place},
+    capacity::{Answer, answers},
+    gang::{Gang, GangKey, Place, Placement, Refusal, Seat, Seating, Snapshot, place},
     launch::Cluster,
     spec::{self, Job},
 };
@@ -14,7 +15,7 @@ use trainyard_core::{
 use super::jobs_file;
 use crate::{
     args::{Format, PlaceJob},
-    clean,
+    capacity_source, clean,
     failure::{Exit, Failure},
     node_source,
     paint::Paint,
@@ -46,6 +47,16 @@ struct Entry<'a> {
     refusal: Option<&'a Refusal>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reserved: Option<&'a [Seat]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    capacity: Option<Capacity<'a>>,
+}
+
+/// Whether a job fits with nodes that could be added.
+#[derive(Debug, Serialize)]
+struct Capacity<'a> {
+    message: String,
+    #[serde(flatten)]
+    answer: &'a Answer,
 }
 
 /// Prints the node assignment.
@@ -53,8 +64,14 @@ pub(super) fn run(args: &PlaceJob, printer: &mut Printer) -> Result<Exit, Failur
     let Some(jobs) = jobs(args, printer)? else {
         return Ok(Exit::CouldNot);
     };
-    let mut snapshot = node_source::snapshot(&args.node_source, printer)?;
+    let mut snapshot = match &args.capacity {
+        Some(_) => node_source::snapshot_or_empty(&args.node_source, printer)?,
+        None => node_source::snapshot(&args.node_source, printer)?,
+    };
     let now = Timestamp::now();
+    let offer = args.capacity.as_deref();
+    let offer = offer.map(|path| capacity_source::read(path, &snapshot, now, printer));
+    let offer = offer.transpose()?;
     let mut gangs = Vec::new();
     for (at, job) in (0_i64..).zip(&jobs) {
         // Of several jobs of a file the first is the oldest.
@@ -70,18 +87,29 @@ pub(super) fn run(args: &PlaceJob, printer: &mut Printer) -> Result<Exit, Failur
         gangs.push(gang);
     }
     let placement = place(&snapshot, &gangs, now);
+    let answers = offer.map(|offer| answers(&snapshot, &gangs, &placement, &offer));
+    let answers = answers.unwrap_or_default();
     match args.format {
         Format::Text => {
             let paint = printer.stdout_paint();
             for gang in &gangs {
-                let text = text(&snapshot, gang, &placement, paint);
+                let mut text = text(&snapshot, gang, &placement, paint);
+                if let Some(answer) = answers.get(&gang.key)
+                    && *answer != Answer::FitsNow
+                {
+                    let message = clean::text(&answer.message());
+                    text = format!("{text}{}: {message}\n", gang.key.name);
+                }
                 printer.data(text.as_bytes())?;
             }
         }
         Format::Json => {
             let document = Document {
                 version: 1,
-                jobs: gangs.iter().map(|gang| entry(gang, &placement)).collect(),
+                jobs: gangs
+                    .iter()
+                    .map(|gang| entry(gang, &placement, &answers))
+                    .collect(),
                 warnings: &placement.warnings,
             };
             printer.json(&document)?;
@@ -107,7 +135,11 @@ fn jobs(args: &PlaceJob, printer: &mut Printer) -> Result<Option<Vec<Job>>, Fail
     jobs.collect::<Result<Vec<Job>, Failure>>().map(Some)
 }
 
-fn entry<'a>(gang: &'a Gang, placement: &'a Placement) -> Entry<'a> {
+fn entry<'a>(
+    gang: &'a Gang,
+    placement: &'a Placement,
+    answers: &'a BTreeMap<GangKey, Answer>,
+) -> Entry<'a> {
     let seating = placement.seated.get(&gang.key);
     Entry {
         job: &gang.key.name,
@@ -117,6 +149,10 @@ fn entry<'a>(gang: &'a Gang, placement: &'a Placement) -> Entry<'a> {
         seating,
         refusal: placement.refused.get(&gang.key),
         reserved: placement.reservations.get(&gang.key).map(Vec::as_slice),
+        capacity: answers.get(&gang.key).map(|answer| Capacity {
+            message: answer.message(),
+            answer,
+        }),
     }
 }
 

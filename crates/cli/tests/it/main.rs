@@ -20,6 +20,7 @@ mod fabrics;
 mod faults;
 mod findings;
 mod golden;
+mod growth;
 mod hangs;
 mod history;
 mod in_cluster;

@@ -100,3 +100,71 @@ fn devices_of_a_fabric_are_counted() {
     let outcomes: Vec<_> = calls.iter().map(Call::run).collect();
     golden::check("placement-fabric", &outcomes);
 }
+
+/// The files of `examples/capacity` beside the cluster of `examples/placement`.
+fn with_capacity(words: &[&str]) -> Call {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../examples/capacity");
+    let read = |name: &str| fs::read_to_string(folder.join(name)).expect("an example can be read");
+    call(words)
+        .file("three.yaml", read("job.yaml"))
+        .file("capacity.yaml", read("capacity.yaml"))
+        .file(
+            "empty.json",
+            "{\"kind\": \"NodeList\", \"apiVersion\": \"v1\", \"items\": []}",
+        )
+}
+
+#[test]
+fn now_after_a_scale_up_or_never() {
+    let on = |nodes: &'static str, more: &[&'static str]| {
+        let mut words = vec!["place", "three.yaml", "--capacity", "capacity.yaml"];
+        words.extend(["--nodes", nodes]);
+        words.extend(more);
+        with_capacity(&words).run()
+    };
+    let outcomes = [
+        on("nodes.yaml", &[]),
+        on("empty.json", &[]),
+        on("nodes.yaml", &["--format", "json"]),
+    ];
+    golden::check("capacity", &outcomes);
+}
+
+#[test]
+fn what_is_no_capacity_is_refused() {
+    let refused = |name: &str, text: &str| {
+        let words = [
+            "place",
+            "job.yaml",
+            "--nodes",
+            "nodes.yaml",
+            "--capacity",
+            name,
+        ];
+        let call = with_capacity(&words);
+        if text.is_empty() {
+            call
+        } else {
+            call.file(name, text)
+        }
+        .run()
+    };
+    let head = "apiVersion: trainyard.dev/v1alpha1\nkind: Capacity\n";
+    let outcomes = [
+        refused("missing.yaml", ""),
+        refused("job.yaml", ""),
+        refused("bad.yaml", "pools: [\n"),
+        refused(
+            "field.yaml",
+            &format!("{head}pools: [{{name: a, price: 3}}]\n"),
+        ),
+        refused(
+            "nan.yaml",
+            &format!(
+                "{head}pools: [{{name: a, shapes: [{{name: s, allocatable: {{cpu: 1}}, pricePerHour: .nan}}]}}]\n"
+            ),
+        ),
+        with_capacity(&["place", "job.yaml", "--nodes", "empty.json"]).run(),
+    ];
+    golden::check("capacity-refusals", &outcomes);
+}

@@ -85,6 +85,23 @@ impl Constraints {
     pub(crate) fn selects(&self, name: &str, node: &Node) -> bool {
         fits_selector(node, self) && fits_affinity(name, node, self)
     }
+
+    /// Whether pods may be on the node `name` as it is now, however much is free there.
+    pub(crate) fn admits(&self, name: &str, node: &Node) -> bool {
+        Bar::find(name, node, self).is_none()
+    }
+
+    /// Whether the required node affinity lets pods on the node `name`.
+    pub(crate) fn affinity_admits(&self, name: &str, node: &Node) -> bool {
+        fits_affinity(name, node, self)
+    }
+
+    /// The taints of `node` that keep pods away.
+    pub(crate) fn untolerated<'n>(&self, node: &'n Node) -> impl Iterator<Item = &'n Taint> {
+        node.taints.iter().filter(|taint| {
+            taint.effect != TaintEffect::PreferNoSchedule && !is_tolerated(taint, &self.tolerations)
+        })
+    }
 }
 
 pub(super) fn fits_selector(node: &Node, constraints: &Constraints) -> bool {

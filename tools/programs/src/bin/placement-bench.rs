@@ -2,7 +2,7 @@
 //!
 //! One line per figure, with tabs between its fields; the first is its name:
 //! Times are processor time. `large` milliseconds · `mixed` pods seated, milliseconds, gangs refused · `memory` MB at the highest ·
-//! `curve` nodes, milliseconds · `quality` clusters, our cost, the least cost, the scheduler's cost, worst ratio,
+//! `capacity` milliseconds of an answer for an empty cluster · `curve` nodes, milliseconds · `quality` clusters, our cost, the least cost, the scheduler's cost, worst ratio,
 //! clusters seated at the least cost.
 #![expect(clippy::print_stdout, reason = "the figures are the program's output")]
 
@@ -14,6 +14,7 @@ use std::{
 
 use jiff::Timestamp;
 use trainyard_core::{
+    capacity::{Answer, Bound, NodeShape, Offer, Pool, Price, Source, answer},
     gang::{Gang, GangKey, Member, Node, Placement, Resources, Shape, Snapshot, place},
     spec::{Kind, Parallelism, Role},
 };
@@ -44,6 +45,8 @@ fn main() {
     if let Some(megabytes) = most_memory() {
         println!("memory\t{megabytes}");
     }
+
+    println!("capacity\t{:.2}", scale_up());
 
     quality(500);
 
@@ -76,6 +79,63 @@ fn fastest(runs: usize, snapshot: &Snapshot, gangs: &[Gang]) -> (f64, Placement)
         least = least.min(clock() - start);
     }
     (least, placement)
+}
+
+/// The least time of an answer: a gang of 16,384 GPUs, a cluster without nodes, 50 shapes of nodes that could be added.
+fn scale_up() -> f64 {
+    let shapes = (0..50_u64).map(|at| {
+        let gpus = [1, 2, 4, 8, 8][usize::try_from(at % 5).unwrap_or(0)];
+        let amounts = [
+            ("cpu", gpus * 24_000),
+            ("memory", gpus << 38),
+            ("pods", 110),
+            (GPU, gpus),
+        ];
+        NodeShape {
+            name: format!("shape-{at}"),
+            allocatable: self::amounts(&amounts),
+            price: Some(Price::of_micros(80_000_000 + at * 1_000_000)),
+            ready_seconds: Some(300),
+            ..NodeShape::default()
+        }
+    });
+    let zones = ["a", "b", "c"].map(str::to_owned).to_vec();
+    let offer = Offer {
+        pools: vec![Pool {
+            name: "gpu".to_owned(),
+            source: Source::File,
+            weight: 0,
+            labels: BTreeMap::new(),
+            choices: [("topology.kubernetes.io/zone".to_owned(), zones)].into(),
+            open_labels: BTreeMap::new(),
+            taints: Vec::new(),
+            shapes: shapes.collect(),
+            has_unknown_shapes: false,
+            limits: [(
+                GPU.to_owned(),
+                Bound {
+                    limit: 20_000,
+                    used: 0,
+                },
+            )]
+            .into(),
+            halt: None,
+        }],
+        ..Offer::default()
+    };
+    let (empty, gang) = (Snapshot::default(), large(2_048));
+    let mut least = f64::MAX;
+    for _ in 0..5 {
+        let start = clock();
+        let answer = answer(&empty, &gang, &offer, Timestamp::UNIX_EPOCH);
+        least = least.min(clock() - start);
+        assert!(
+            matches!(answer, Answer::FitsAfterScaleUp { .. }),
+            "{}",
+            answer.message()
+        );
+    }
+    least
 }
 
 /// `nodes` hosts of 8 GPUs under zones, spines, blocks and racks.

@@ -227,7 +227,8 @@ impl Api {
         }
         let is_list = ["jobs", "pods", "nodes", "events"]
             .iter()
-            .any(|it| path.ends_with(it));
+            .any(|it| path.ends_with(it))
+            || self.with(|world| world.puts.iter().any(|(of, _)| of == path));
         if !is_list {
             let object = self.with(|world| world.called(path));
             return object.map_or_else(|| refused(404, "NotFound"), |it| (200, it));
