@@ -43,6 +43,7 @@ pub mod supervise;
 mod tensorflow;
 #[cfg(test)]
 mod tests;
+mod train;
 mod xgboost;
 
 use std::collections::BTreeMap;

@@ -30,6 +30,7 @@ mod read;
 mod scalar;
 mod setting_error;
 mod settings;
+mod trainjob;
 mod transport;
 mod tree;
 mod types;
@@ -63,6 +64,9 @@ pub use setting_error::SettingError;
 pub use settings::{
     AccountLimits, Compat, GangBy, JobSettings, Limit, MpiTransport, OnNan, Preflight, ProgressBy,
     RestartIn, RestartScope, Supervise, Switch, WatchMode, annotation,
+};
+pub use trainjob::{
+    After, BUNDLED, Policy, RuntimeSpec, Success, Train, TrainJobSpec, set_in_all, share_runtimes,
 };
 pub use transport::{RequiredTransport, is_between_nodes, is_direct};
 pub use tree::{Entry, Node, Value};

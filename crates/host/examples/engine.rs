@@ -120,7 +120,7 @@ fn request(file: File) -> Result<RunRequest, Box<dyn std::error::Error>> {
         }),
         Kind::XgBoost => Framework::XgBoost,
         Kind::Paddle => Framework::Paddle(None),
-        Kind::Jax => Framework::Jax,
+        Kind::Jax | Kind::Train => Framework::Jax,
     };
     let roles = file.roles.into_iter().map(|(role, spec)| {
         let RoleFile {

@@ -138,6 +138,18 @@ fn assign_ports(
     cluster: &mut Cluster,
     notes: &mut Vec<String>,
 ) -> Result<Vec<UnixListener>, HostError> {
+    if let Framework::Train(own) = &mut job.framework {
+        let mut ports = Ports::default();
+        let wanted = i32::from(own.port);
+        let given = claim(&mut ports, wanted)?;
+        if given != wanted {
+            notes.push(format!(
+                "port {wanted} is in use; the nodes meet at {given} in this run"
+            ));
+        }
+        own.port = u16::try_from(given).unwrap_or(own.port);
+        return Ok(ports.into_held());
+    }
     let Some((port_name, fallback)) = job.kind.port() else {
         return Ok(Vec::new());
     };

@@ -27,7 +27,7 @@ mod tests;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::{Map, Value, json};
-use trainyard_core::spec::{Kind, wire};
+use trainyard_core::spec::{Kind, TrainJobSpec, wire};
 
 pub(crate) use fabric::{FABRICS, group_and_version as fabric_group_and_version};
 use reflect::Shape;
@@ -214,6 +214,7 @@ fn spec_shape(kind: Kind) -> Shape {
         Kind::XgBoost => reflect::shape::<wire::XgBoostJobSpec>(),
         Kind::Paddle => reflect::shape::<wire::PaddleJobSpec>(),
         Kind::Jax => reflect::shape::<wire::JaxJobSpec>(),
+        Kind::Train => reflect::shape::<TrainJobSpec>(),
     };
     shape.expect("every wire type reads itself in words that have a shape; tested for each kind")
 }

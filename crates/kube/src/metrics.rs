@@ -545,6 +545,7 @@ fn framework(kind: Kind) -> &'static str {
         Kind::XgBoost => "xgboost",
         Kind::Paddle => "paddle",
         Kind::Jax => "jax",
+        Kind::Train => "trainer",
         Kind::MpiV1 | Kind::MpiV2 => "mpi",
     }
 }

@@ -44,6 +44,7 @@ pub(crate) fn resource(object: &Object) -> &'static str {
         Object::Service(_) => "services",
         Object::ConfigMap(_) => "configmaps",
         Object::Secret(_) => "secrets",
+        Object::Claim(_) => "persistentvolumeclaims",
         Object::ServiceAccount(_) => "serviceaccounts",
         Object::Role(_) => "roles",
         Object::RoleBinding(_) => "rolebindings",

@@ -53,7 +53,8 @@ fn roles(kind: Kind, dice: &mut Dice) -> BTreeMap<Role, RoleSpec> {
         Kind::XgBoost => sizes.extend([(Role::Master, 1), (Role::Worker, workers)]),
         Kind::MpiV1 => sizes.extend([(Role::Launcher, 1), (Role::Worker, workers)]),
         Kind::MpiV2 => sizes.extend([(Role::Launcher, 1), (Role::Worker, some_workers)]),
-        Kind::Jax => sizes.push((Role::Worker, some_workers)),
+        // A `TrainJob` is not run by the operator, so it is not picked.
+        Kind::Jax | Kind::Train => sizes.push((Role::Worker, some_workers)),
         Kind::Tf => {
             match dice.below(10) {
                 0..=3 => sizes.push((Role::Chief, 1)),
@@ -124,7 +125,7 @@ fn framework(kind: Kind, roles: &BTreeMap<Role, RoleSpec>, dice: &mut Dice) -> F
             implementation: MpiImplementation::OpenMpi,
         }),
         Kind::XgBoost => Framework::XgBoost,
-        Kind::Jax => Framework::Jax,
+        Kind::Jax | Kind::Train => Framework::Jax,
     }
 }
 

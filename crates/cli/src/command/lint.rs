@@ -144,6 +144,10 @@ fn open(args: &Lint, summary: &mut Summary, printer: &mut Printer) -> Vec<Opened
             }
         }
     }
+    let read = opened
+        .iter_mut()
+        .filter_map(|file| file.content.as_mut().ok());
+    spec::share_runtimes(read.flat_map(|file| &mut file.documents));
     opened
 }
 

@@ -55,7 +55,8 @@ pub(super) fn run(
     };
     writer.begin()?;
     for document in &file.documents {
-        if !matches!(document.role_in_file(), RoleInFile::Job(_)) {
+        // What a runtime says is in the pods.
+        if !matches!(document.role_in_file(), RoleInFile::Job(_)) && !document.is_runtime() {
             writer.write(&document.tree.to_json())?;
         }
     }

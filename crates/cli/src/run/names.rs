@@ -114,9 +114,9 @@ pub(crate) fn short(slot: Slot) -> String {
 /// The colour of the pod in `slot`, as the numbers of an SGR sequence.
 pub(crate) fn colour(slot: Slot) -> String {
     let first = match slot.role {
-        Role::Chief | Role::Launcher | Role::Master => 0,
-        Role::Worker => 1,
-        Role::Ps => 4,
+        Role::Chief | Role::Launcher | Role::Master | Role::DatasetInitializer => 0,
+        Role::Worker | Role::Node => 1,
+        Role::Ps | Role::ModelInitializer => 4,
         Role::Evaluator => 7,
     };
     let at = (first + slot.index as usize) % COLOURS.len();

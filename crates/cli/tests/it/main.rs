@@ -44,6 +44,7 @@ mod stored;
 mod streams;
 mod supervise;
 mod top;
+mod trainjob;
 mod trust;
 mod truth;
 mod verdict;

@@ -1,6 +1,6 @@
 //! The rules of files that cannot be read and of jobs that are not valid, with their stable codes.
 //!
-//! `TY001` to `TY014` are files that cannot be read, `TY101` to `TY149` is the contract of a job. Such a
+//! `TY001` to `TY014` are files that cannot be read, `TY101` to `TY149` is the contract of a job, `TY175` to `TY179` that of a `TrainJob` with its runtime. Such a
 //! rule has one severity whatever the profile: the operator accepts the job or it does not.
 //!
 //! Invariant: codes are only ever added; a code that is no longer used is never reused.
@@ -152,4 +152,14 @@ catalogue! {
         "The value is the name of a value that somebody or some tool was to fill in. The cluster takes it as it stands, and refuses it."
     BAD_FABRIC "TY149" Error "invalid fabric"
         "A fabric is what the platform says of a network. Where it cannot hold, no job can be put on it."
+    TRAIN_RUNTIME "TY175" Error "runtime missing or invalid"
+        "A TrainJob has its pods from a runtime: one of the same files, or one that is built in. Without it nothing can run."
+    TRAIN_MISMATCH "TY176" Error "job and runtime do not fit"
+        "The runtime has one job that trains, in a container `node`, and what the TrainJob asks for must be in it: initializers need a job of their own and a volume that the nodes mount, too."
+    TRAIN_PATCH "TY177" Error "patch of what is not there"
+        "An entry of `runtimePatches` names a job and a container of the runtime, and a few fields of them. What names nothing would change nothing."
+    TRAIN_RESERVED "TY178" Error "variable of the runtime"
+        "The runtime sets these variables from the number of nodes and processes; another value would make nodes that do not find each other."
+    TRAIN_NO_EFFECT "TY179" Warning "field without effect on the pods"
+        "The field is read and changes nothing here."
 }

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     reason::{Reason, WorkerState},
-    spec::{Job, Kind, RestartScope, Role, Slot},
+    spec::{After, Job, Kind, RestartScope, Role, Slot},
 };
 
 /// Brings the pods towards what the attempt wants.
@@ -166,6 +166,9 @@ pub(super) fn create(pass: &mut Pass<'_>, roster: &Roster<'_>, missing: &[Slot],
     }
     let mut launcher_waits = None;
     for slot in missing {
+        if !may_start(pass.job, slot.role, &pass.status.trainyard, roster) {
+            continue;
+        }
         if slot.role == Role::Launcher && launcher_waits.is_none() {
             launcher_waits = launcher_waits_for(pass.job, &pass.status.trainyard, roster);
             if launcher_waits.is_some() {
@@ -212,6 +215,24 @@ pub(super) fn launcher_waits_for(
         have,
         wanted,
         state,
+    })
+}
+
+/// Whether all that `role` waits for has come to pass.
+fn may_start(job: &Job, role: Role, record: &JobRecord, roster: &Roster<'_>) -> bool {
+    let after = job.train().and_then(|own| own.after.get(&role));
+    after.into_iter().flatten().all(|(other, state)| {
+        let done = record.succeeded_in(job, *other);
+        let ready = match state {
+            After::Complete => 0,
+            After::Ready => {
+                let ready = roster.notable.iter().filter(|pod| {
+                    pod.slot.role == *other && pod.ready && roster::is_active(pod, record)
+                });
+                ready.fold(roster.healthy(*other), |sum, _| sum + 1)
+            }
+        };
+        done + ready >= job.role_replicas(*other)
     })
 }
 

@@ -21,7 +21,7 @@ fn subject(job: &Job) -> String {
     let short = match job.kind {
         Kind::PyTorch | Kind::Paddle => job.roles.contains_key(&Role::Master),
         Kind::XgBoost | Kind::MpiV1 => true,
-        Kind::Tf | Kind::Jax | Kind::MpiV2 => false,
+        Kind::Tf | Kind::Jax | Kind::MpiV2 | Kind::Train => false,
     };
     if short {
         format!("{} {}", job.kind, job.name)

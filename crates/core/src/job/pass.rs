@@ -194,7 +194,8 @@ impl<'a> Pass<'a> {
         record.hold = None;
         record.formed = false;
         record.replicas = self.job.replicas();
-        record.succeeded.clear();
+        // What an initializer fetched stays on its volume.
+        record.succeeded.retain(|role, _| role.is_initializer());
         record.dismissed.clear();
         record.restarts.clear();
         record.last_ends.clear();

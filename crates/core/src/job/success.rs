@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{IndexSet, RoleStatus, mutant};
-use crate::spec::{Framework, Job, Kind, Role, TfSuccess};
+use crate::spec::{Framework, Job, Kind, Role, Success, TfSuccess};
 
 /// The role whose pods say whether the job runs and has succeeded. A `TFJob` of parameter servers
 /// and evaluators alone has none.
@@ -17,6 +17,7 @@ pub(super) fn deciding_role(job: &Job) -> Option<Role> {
             .or(declared(Role::Master))
             .or(declared(Role::Worker)),
         Kind::MpiV1 | Kind::MpiV2 => declared(Role::Launcher),
+        Kind::Train => declared(Role::Launcher).or(declared(Role::Node)),
     }
 }
 
@@ -26,6 +27,15 @@ pub(super) fn succeeded(
     counts: &BTreeMap<Role, RoleStatus>,
     done: &BTreeMap<Role, IndexSet>,
 ) -> bool {
+    if let Some(own) = job.train() {
+        let all_of = |role: &Role| {
+            counts.get(role).map_or(0, |status| status.succeeded) >= job.role_replicas(*role)
+        };
+        return match &own.success {
+            Success::All(roles) => roles.iter().all(all_of),
+            Success::Any(roles) => roles.iter().any(all_of),
+        };
+    }
     let Some(role) = deciding_role(job) else {
         return false;
     };

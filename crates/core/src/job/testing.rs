@@ -51,7 +51,7 @@ pub(crate) fn job(kind: Kind) -> Job {
         }
         Kind::XgBoost => (Framework::XgBoost, Some(Role::Master)),
         Kind::Paddle => (Framework::Paddle(None), None),
-        Kind::Jax => (Framework::Jax, None),
+        Kind::Jax | Kind::Train => (Framework::Jax, None),
     };
     let job = Job {
         kind,

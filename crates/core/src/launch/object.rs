@@ -4,7 +4,9 @@ use k8s_openapi::{
     api::{
         autoscaling::v2::HorizontalPodAutoscaler,
         batch::v1::Job as BatchJob,
-        core::v1::{ConfigMap, Pod, PodSpec, Secret, Service, ServiceAccount},
+        core::v1::{
+            ConfigMap, PersistentVolumeClaim, Pod, PodSpec, Secret, Service, ServiceAccount,
+        },
         networking::v1::NetworkPolicy,
         rbac::v1::{Role as RbacRole, RoleBinding},
     },
@@ -56,6 +58,8 @@ pub enum Object {
     ConfigMap(Box<ConfigMap>),
     /// A Secret.
     Secret(Box<Secret>),
+    /// A claim of storage.
+    Claim(Box<PersistentVolumeClaim>),
     /// A `ServiceAccount`.
     ServiceAccount(Box<ServiceAccount>),
     /// A Role.
@@ -100,6 +104,7 @@ impl Object {
             Self::Service(object) => serde_json::to_value(object),
             Self::ConfigMap(object) => serde_json::to_value(object),
             Self::Secret(object) => serde_json::to_value(object),
+            Self::Claim(object) => serde_json::to_value(object),
             Self::ServiceAccount(object) => serde_json::to_value(object),
             Self::Role(object) => serde_json::to_value(object),
             Self::RoleBinding(object) => serde_json::to_value(object),
@@ -125,6 +130,7 @@ impl Object {
             Self::Service(object) => &object.metadata,
             Self::ConfigMap(object) => &object.metadata,
             Self::Secret(object) => &object.metadata,
+            Self::Claim(object) => &object.metadata,
             Self::ServiceAccount(object) => &object.metadata,
             Self::Role(object) => &object.metadata,
             Self::RoleBinding(object) => &object.metadata,
@@ -141,13 +147,15 @@ impl Object {
 
     /// What to do where an object of its name is there already.
     ///
-    /// A Secret is kept because pods run with its keys, a `ServiceAccount` because the user may
+    /// A Secret is kept because pods run with its keys, a claim because it cannot be changed, a `ServiceAccount` because the user may
     /// have made it, pods and batch Jobs because another attempt is another object.
     pub fn existing(&self) -> Existing {
         match self {
-            Self::Pod(_) | Self::Job(_) | Self::Secret(_) | Self::ServiceAccount(_) => {
-                Existing::Keep
-            }
+            Self::Pod(_)
+            | Self::Job(_)
+            | Self::Secret(_)
+            | Self::Claim(_)
+            | Self::ServiceAccount(_) => Existing::Keep,
             Self::Service(_)
             | Self::ConfigMap(_)
             | Self::Role(_)

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::{
     Cluster, GangScheduler, Group, LaunchError, LaunchedPod, Object, StartPoint, autoscaler, jax,
     mpi_v1, mpi_v2, paddle, pod, preflight_policy, pytorch, service, shared,
-    supervise::Supervision, tensorflow, transport, xgboost,
+    supervise::Supervision, tensorflow, train, transport, xgboost,
 };
 use crate::{
     barrier::Begin,
@@ -43,6 +43,7 @@ enum Wiring<'a> {
     XgBoost(xgboost::Wiring),
     Paddle(paddle::Wiring),
     Jax(jax::Wiring),
+    Train(train::Wiring<'a>),
 }
 
 impl<'a> Plan<'a> {
@@ -56,6 +57,7 @@ impl<'a> Plan<'a> {
             Framework::XgBoost => Wiring::XgBoost(xgboost::Wiring::new(job)?),
             Framework::Paddle(_) => Wiring::Paddle(paddle::Wiring::new(job)),
             Framework::Jax => Wiring::Jax(jax::Wiring::new(job)?),
+            Framework::Train(own) => Wiring::Train(train::Wiring::new(job, own)),
         };
         let scheduler = GangScheduler::of(job, cluster);
         let mut bases = BTreeMap::new();
@@ -67,6 +69,7 @@ impl<'a> Plan<'a> {
                 }
                 Wiring::MpiV1(wiring) => wiring.shape(*role, &mut base),
                 Wiring::MpiV2(wiring) => wiring.shape(*role, &mut base),
+                Wiring::Train(wiring) => wiring.shape(*role, &mut base),
                 Wiring::Tf(_) | Wiring::XgBoost(_) | Wiring::Paddle(_) | Wiring::Jax(_) => {}
             }
             if let Some(scheduler) = &scheduler {
@@ -191,6 +194,7 @@ impl<'a> Plan<'a> {
             Wiring::Jax(wiring) => wiring.finish(slot, spec),
             Wiring::MpiV1(wiring) => wiring.finish(slot, spec),
             Wiring::MpiV2(wiring) => return wiring.finish(slot, pod),
+            Wiring::Train(wiring) => wiring.finish(slot, attempt, &mut pod),
         }
         if let Some(supervision) = &self.supervision {
             supervision.finish(slot, begin, &mut pod);

@@ -9,7 +9,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
 };
 
-use super::{Cluster, LaunchError};
+use super::{Cluster, LaunchError, train};
 use crate::spec::{
     Framework, Job, Kind, RestartPolicy, RestartScope, Role, RoleSpec, Slot, annotation,
 };
@@ -43,6 +43,13 @@ pub(super) fn owners(job: &Job) -> Option<Vec<OwnerReference>> {
 
 /// The labels that select the pods and services of `role`, without the index.
 pub(super) fn role_labels(job: &Job, role: Role) -> BTreeMap<String, String> {
+    if job.kind == Kind::Train {
+        // The rest of them follows with its wiring.
+        return BTreeMap::from([
+            (train::JOB.to_owned(), job.name.to_string()),
+            (train::ROLE.to_owned(), role.lower().to_owned()),
+        ]);
+    }
     let mut labels = vec![
         (label::OPERATOR_NAME, job.kind.controller()),
         (label::JOB_NAME, job.name.as_str()),
@@ -105,9 +112,10 @@ pub(super) fn finish(job: &Job, pod: &mut Pod, slot: Slot, attempt: u32) {
 /// The index may lie beyond the role's present size: such a pod is left from a larger job.
 pub fn slot_of(job: &Job, labels: &BTreeMap<String, String>) -> Option<Slot> {
     let text = |key| labels.get(key).map(String::as_str);
-    let key = match job.kind {
-        Kind::MpiV2 => label::JOB_ROLE,
-        _ => label::REPLICA_TYPE,
+    let (key, index) = match job.kind {
+        Kind::Train => (train::ROLE, train::INDEX),
+        Kind::MpiV2 => (label::JOB_ROLE, label::REPLICA_INDEX),
+        _ => (label::REPLICA_TYPE, label::REPLICA_INDEX),
     };
     let role = Role::ALL
         .into_iter()
@@ -115,14 +123,14 @@ pub fn slot_of(job: &Job, labels: &BTreeMap<String, String>) -> Option<Slot> {
     if role == Role::Launcher {
         return Some(Slot::new(role, 0));
     }
-    let index: u32 = text(label::REPLICA_INDEX)?.parse().ok()?;
+    let index: u32 = text(index)?.parse().ok()?;
     Some(Slot::new(role, index.checked_sub(index_shift(job))?))
 }
 
 /// The value of the index label, where the pod has one.
 fn replica_index(job: &Job, slot: Slot) -> Option<u32> {
     match (job.kind, slot.role) {
-        (Kind::MpiV1, Role::Launcher) => None,
+        (Kind::MpiV1, Role::Launcher) | (Kind::Train, _) => None,
         (Kind::MpiV2, Role::Launcher) => (index_shift(job) > 0).then_some(0),
         _ => Some(slot.index.saturating_add(index_shift(job))),
     }
@@ -149,6 +157,8 @@ fn job_role(job: &Job, slot: Slot) -> Option<&'static str> {
         Kind::XgBoost | Kind::Paddle => slot.role == Role::Master,
         Kind::MpiV1 => slot.role == Role::Launcher,
         Kind::MpiV2 => return Some(slot.role.lower()),
+        // The contract has no such label.
+        Kind::Train => false,
     };
     is_master.then_some("master")
 }

@@ -1,7 +1,7 @@
 //! The Service of a pod: one headless name per slot.
 //!
-//! `MPIJob` has none here: v1 reaches its workers through the API server, v2beta1 has one Service
-//! for the whole job, which belongs to the [shared objects](super::shared()).
+//! `MPIJob` and `TrainJob` have none here: v1 of the former reaches its workers through the API server, the others have one
+//! Service for the whole job, which belongs to the [shared objects](super::shared()).
 
 use std::collections::BTreeSet;
 
@@ -11,14 +11,14 @@ use k8s_openapi::{
 };
 
 use super::pod;
-use crate::spec::{Compat, Job, Slot};
+use crate::spec::{Compat, Job, Kind, Slot};
 
 /// The Service of `slot`; none for `MPIJob` and for roles that the job does not declare.
 ///
 /// Peers must find each other while they come up, long before a readiness probe passes, so the
 /// Service names pods that are not ready, too.
 pub fn service(job: &Job, slot: Slot) -> Option<Service> {
-    if job.kind.is_mpi() {
+    if job.kind.is_mpi() || job.kind == Kind::Train {
         return None;
     }
     let template = job.roles.get(&slot.role)?.template.spec.as_ref()?;

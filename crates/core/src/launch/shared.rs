@@ -1,8 +1,8 @@
-//! The objects that all pods of a job share: config, keys, rights. Only `MPIJob` and jobs whose pods have supervisors have any.
+//! The objects that all pods of a job share: config, keys, rights. `TrainJob`, `MPIJob` and jobs whose pods have supervisors have some.
 
 use std::fmt;
 
-use super::{AgentIdentity, Cluster, LaunchError, Object, mpi_v1, mpi_v2, supervise};
+use super::{AgentIdentity, Cluster, LaunchError, Object, mpi_v1, mpi_v2, supervise, train};
 use crate::{
     job::SharedInputs,
     spec::{Framework, Job},
@@ -82,6 +82,7 @@ fn make(
 ) -> Result<Vec<Object>, LaunchError> {
     match &job.framework {
         Framework::MpiV1(own) => mpi_v1::shared(job, own, inputs, key, cluster),
+        Framework::Train(own) => Ok(train::shared(job, own, key)),
         Framework::MpiV2(own) => mpi_v2::shared(job, own, inputs, key, cluster),
         Framework::PyTorch(_)
         | Framework::Tf(_)

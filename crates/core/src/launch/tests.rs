@@ -10,6 +10,7 @@ mod preflight;
 mod push;
 mod supervise;
 mod template;
+mod train;
 mod transport;
 mod trust;
 mod vectors;

@@ -21,7 +21,7 @@ fn found(text: &str) -> Vec<String> {
 
 #[test]
 fn files_are_judged_as_a_whole() {
-    const KINDS: &str = "the supported kinds are `PyTorchJob`, `TFJob`, `MPIJob`, `XGBoostJob`, `PaddleJob`, `JAXJob`";
+    const KINDS: &str = "the supported kinds are `PyTorchJob`, `TFJob`, `MPIJob`, `XGBoostJob`, `PaddleJob`, `JAXJob`, `TrainJob`";
     let config = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n";
     let other = JOB.replace("name: j}", "name: k}");
     let elsewhere = JOB.replace("name: j}", "name: j, namespace: team}");

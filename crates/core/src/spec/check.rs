@@ -8,7 +8,7 @@ use super::{
     collector::{Collector, Place},
     decode::decode,
     nearest::nearest,
-    placeholder,
+    placeholder, trainjob,
     tree::{Value, push_index, push_key},
     validate,
     wire::{self, Object},
@@ -48,7 +48,9 @@ pub(crate) struct Draft {
 pub(crate) fn draft(document: &Document) -> Draft {
     let collector = Collector::default();
     let job = if let Some(kind) = document.job_kind() {
-        Some(validate::job(Sheet::decode(kind, document, &collector)))
+        // A `TrainJob` has its roles from another document.
+        let sheet = Sheet::decode(kind, document, &collector);
+        Some(sheet.map_or_else(|| trainjob::job(document, &collector), validate::job))
     } else {
         collector.add(not_a_job(document));
         None
@@ -87,13 +89,14 @@ pub(crate) fn document_from_value(value: &serde_json::Value) -> Result<Document,
     Ok(Document {
         tree,
         source: "".into(),
+        runtimes: std::sync::Arc::default(),
     })
 }
 
 /// The supported kinds, for a sentence.
 pub(crate) fn kinds_read() -> String {
     let mut names: Vec<String> = Vec::new();
-    for kind in Kind::ALL {
+    for kind in Kind::READ {
         let name = kind.name();
         if !names.iter().any(|known| known.contains(name)) {
             names.push(format!("`{name}`"));
@@ -142,7 +145,8 @@ pub(super) enum Own {
 }
 
 impl<'a> Sheet<'a> {
-    fn decode(kind: Kind, document: &'a Document, collector: &'a Collector) -> Self {
+    /// Nothing for a `TrainJob`, which is not a map of roles.
+    fn decode(kind: Kind, document: &'a Document, collector: &'a Collector) -> Option<Self> {
         let (metadata, run_policy, roles, own) = match kind {
             Kind::PyTorch => {
                 let (metadata, spec) = object::<wire::PyTorchJobSpec>(document, collector);
@@ -200,15 +204,16 @@ impl<'a> Sheet<'a> {
                 let (metadata, spec) = object::<wire::JaxJobSpec>(document, collector);
                 (metadata, spec.run_policy, spec.jax_replica_specs, Own::Jax)
             }
+            Kind::Train => return None,
         };
-        Self {
+        Some(Self {
             kind,
             root: Place::root(&document.tree, collector),
             metadata,
             run_policy: run_policy.unwrap_or_default(),
             roles,
             own,
-        }
+        })
     }
 
     /// The place of `spec`.
@@ -240,7 +245,7 @@ fn not_a_job(document: &Document) -> Finding {
         let message = format!("the document has no `{missing}`");
         return Finding::new(&catalogue::NOT_A_JOB, missing, at(missing), message).with_hint(read);
     };
-    let versions: Vec<&str> = Kind::ALL
+    let versions: Vec<&str> = Kind::READ
         .into_iter()
         .filter(|known| known.name() == kind)
         .map(Kind::api_version)
@@ -264,7 +269,7 @@ fn not_a_job(document: &Document) -> Finding {
         RoleInFile::Companion => format!("`{kind}` goes with a job but is not a job"),
         _ => format!("`{kind}` of apiVersion `{version}` is not a supported job"),
     };
-    let names = Kind::ALL.map(Kind::name);
+    let names = Kind::READ.map(Kind::name);
     let hint = match (
         nearest(kind, names),
         inner_job(&document.tree, &mut String::new()),

@@ -87,7 +87,7 @@ impl Document {
         !is_job_of_the_group
             && !kind.ends_with("List")
             && (is_of_another_group(version, kind)
-                || nearest(kind, Kind::ALL.map(Kind::name)).is_none())
+                || nearest(kind, Kind::READ.map(Kind::name)).is_none())
     }
 }
 
@@ -96,7 +96,7 @@ impl Document {
 fn is_of_another_group(version: &str, kind: &str) -> bool {
     let group = version.split_once('/').map_or("", |(group, _)| group);
     let is_ours = |known: &Kind| known.name().eq_ignore_ascii_case(kind);
-    group.contains('.') && !group.ends_with("kubeflow.org") && !Kind::ALL.iter().any(is_ours)
+    group.contains('.') && !group.ends_with("kubeflow.org") && !Kind::READ.iter().any(is_ours)
 }
 
 /// Kind and name of a document, for a sentence.

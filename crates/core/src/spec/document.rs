@@ -17,6 +17,8 @@ pub struct Document {
     pub tree: Node,
     /// The text of the whole file, which positions refer to; empty for an object of the API.
     pub(crate) source: Arc<str>,
+    /// The runtimes of the same files, where it is a `TrainJob`.
+    pub(crate) runtimes: Arc<[Node]>,
 }
 
 /// What a document is in a file.
@@ -38,6 +40,7 @@ const COMPANIONS: &[&str] = &[
     "ClusterQueue",
     "ClusterRole",
     "ClusterRoleBinding",
+    "ClusterTrainingRuntime",
     "ConfigMap",
     "Endpoints",
     "Fabric",
@@ -61,6 +64,7 @@ const COMPANIONS: &[&str] = &[
     "Service",
     "ServiceAccount",
     "StorageClass",
+    "TrainingRuntime",
 ];
 
 impl Document {

@@ -25,10 +25,12 @@ pub enum Kind {
     Paddle,
     /// `kubeflow.org/v1` `JAXJob`.
     Jax,
+    /// `trainer.kubeflow.org/v1alpha1` `TrainJob`, resolved with its runtime.
+    Train,
 }
 
 impl Kind {
-    /// Every kind, in the order of the documentation.
+    /// Every kind that the operator runs, in the order of the documentation.
     pub const ALL: [Self; 7] = [
         Self::PyTorch,
         Self::Tf,
@@ -39,9 +41,21 @@ impl Kind {
         Self::MpiV2,
     ];
 
+    /// Every kind that is read from files, in the order of the documentation.
+    pub const READ: [Self; 8] = [
+        Self::PyTorch,
+        Self::Tf,
+        Self::MpiV1,
+        Self::XgBoost,
+        Self::Paddle,
+        Self::Jax,
+        Self::MpiV2,
+        Self::Train,
+    ];
+
     /// Finds the kind of an object by its `apiVersion` and `kind`.
     pub fn find(api_version: &str, kind: &str) -> Option<Self> {
-        Self::ALL
+        Self::READ
             .into_iter()
             .find(|k| k.api_version() == api_version && k.name() == kind)
     }
@@ -55,6 +69,7 @@ impl Kind {
             Self::XgBoost => "XGBoostJob",
             Self::Paddle => "PaddleJob",
             Self::Jax => "JAXJob",
+            Self::Train => "TrainJob",
         }
     }
 
@@ -62,11 +77,12 @@ impl Kind {
     pub fn api_version(self) -> &'static str {
         match self {
             Self::MpiV2 => "kubeflow.org/v2beta1",
+            Self::Train => "trainer.kubeflow.org/v1alpha1",
             _ => "kubeflow.org/v1",
         }
     }
 
-    /// The field of `spec` that maps roles to their specs.
+    /// The field of `spec` that maps roles to their specs. A `TrainJob` has its roles from its runtime and no such field.
     pub fn replica_map(self) -> &'static str {
         match self {
             Self::PyTorch => "pytorchReplicaSpecs",
@@ -75,6 +91,7 @@ impl Kind {
             Self::XgBoost => "xgbReplicaSpecs",
             Self::Paddle => "paddleReplicaSpecs",
             Self::Jax => "jaxReplicaSpecs",
+            Self::Train => "trainer",
         }
     }
 
@@ -91,6 +108,12 @@ impl Kind {
             ],
             Self::MpiV1 | Self::MpiV2 => &[Role::Launcher, Role::Worker],
             Self::Jax => &[Role::Worker],
+            Self::Train => &[
+                Role::DatasetInitializer,
+                Role::ModelInitializer,
+                Role::Launcher,
+                Role::Node,
+            ],
         }
     }
 
@@ -103,10 +126,11 @@ impl Kind {
             Self::XgBoost => "xgboost",
             Self::Paddle => "paddle",
             Self::Jax => "jax",
+            Self::Train => "node",
         }
     }
 
-    /// The name and number of the rendezvous port; MPI has none.
+    /// The name and number of the rendezvous port; MPI has none, and the port of a `TrainJob` has no name.
     pub fn port(self) -> Option<(&'static str, i32)> {
         match self {
             Self::PyTorch => Some(("pytorchjob-port", 23456)),
@@ -114,14 +138,14 @@ impl Kind {
             Self::XgBoost => Some(("xgboostjob-port", 9999)),
             Self::Paddle => Some(("master", 36543)),
             Self::Jax => Some(("jaxjob-port", 6666)),
-            Self::MpiV1 | Self::MpiV2 => None,
+            Self::MpiV1 | Self::MpiV2 | Self::Train => None,
         }
     }
 
     /// The restart policy of a role that states none.
     pub fn default_restart_policy(self, role: Role) -> RestartPolicy {
         match (self, role) {
-            (Self::PyTorch | Self::Paddle, _) | (Self::MpiV2, Role::Launcher) => {
+            (Self::PyTorch | Self::Paddle | Self::Train, _) | (Self::MpiV2, Role::Launcher) => {
                 RestartPolicy::OnFailure
             }
             _ => RestartPolicy::Never,
@@ -138,6 +162,7 @@ impl Kind {
             Self::XgBoost => "xgboostjob-controller",
             Self::Paddle => "paddlejob-controller",
             Self::Jax => "jaxjob-controller",
+            Self::Train => "trainjob-controller",
         }
     }
 
@@ -145,6 +170,7 @@ impl Kind {
     pub fn own_manager(self) -> &'static str {
         match self {
             Self::MpiV2 => "kubeflow.org/mpi-operator",
+            Self::Train => "trainer.kubeflow.org/trainjob-controller",
             _ => "kubeflow.org/training-operator",
         }
     }
@@ -164,9 +190,13 @@ impl fmt::Display for Kind {
 /// A replica type. The order is the order in which pods are listed and created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Role {
+    /// `TrainJob`: fetches the data set before the training.
+    DatasetInitializer,
+    /// `TrainJob`: fetches the model before the training.
+    ModelInitializer,
     /// `TFJob`: the coordinator, which saves checkpoints.
     Chief,
-    /// `MPIJob`: the process that runs `mpirun`.
+    /// `MPIJob`, `TrainJob`: the process that runs `mpirun`.
     Launcher,
     /// Rank 0 and rendezvous of most kinds; an old name of Chief in `TFJob`.
     Master,
@@ -177,17 +207,22 @@ pub enum Role {
     Worker,
     /// `TFJob`: evaluates checkpoints beside the training.
     Evaluator,
+    /// `TrainJob`: a node that trains.
+    Node,
 }
 
 impl Role {
     /// Every role.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 9] = [
+        Self::DatasetInitializer,
+        Self::ModelInitializer,
         Self::Chief,
         Self::Launcher,
         Self::Master,
         Self::Ps,
         Self::Worker,
         Self::Evaluator,
+        Self::Node,
     ];
 
     /// The key of the role in a job file and in `replicaStatuses`.
@@ -199,6 +234,9 @@ impl Role {
             Self::Ps => "PS",
             Self::Worker => "Worker",
             Self::Evaluator => "Evaluator",
+            Self::Node => "Node",
+            Self::DatasetInitializer => "DatasetInitializer",
+            Self::ModelInitializer => "ModelInitializer",
         }
     }
 
@@ -211,7 +249,15 @@ impl Role {
             Self::Ps => "ps",
             Self::Worker => "worker",
             Self::Evaluator => "evaluator",
+            Self::Node => "node",
+            Self::DatasetInitializer => "dataset-initializer",
+            Self::ModelInitializer => "model-initializer",
         }
+    }
+
+    /// Whether it prepares the training and does not train itself.
+    pub fn is_initializer(self) -> bool {
+        matches!(self, Self::DatasetInitializer | Self::ModelInitializer)
     }
 }
 

@@ -5,13 +5,16 @@ use std::collections::BTreeMap;
 use super::{Framework, Job, Role, Slot};
 
 /// The roles in the order in which they lead: the pod that is most likely to stay comes first.
-const LEADING: [Role; 6] = [
+const LEADING: [Role; 9] = [
     Role::Master,
     Role::Chief,
     Role::Launcher,
     Role::Worker,
+    Role::Node,
     Role::Ps,
     Role::Evaluator,
+    Role::DatasetInitializer,
+    Role::ModelInitializer,
 ];
 
 /// Whether the launcher of an `MPIJob` holds ranks like its workers.
@@ -19,6 +22,7 @@ pub fn launcher_holds_ranks(job: &Job) -> bool {
     match &job.framework {
         Framework::MpiV1(_) => is_gpu_launcher(job),
         Framework::MpiV2(own) => own.run_launcher_as_worker,
+        Framework::Train(own) => own.launcher_is_node,
         _ => false,
     }
 }

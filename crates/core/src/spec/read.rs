@@ -8,7 +8,7 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use super::{Document, Node, Value, placeholder};
+use super::{Document, Node, Value, placeholder, share_runtimes};
 use crate::finding::{Finding, Rule, Span, catalogue};
 
 mod budget;
@@ -56,10 +56,12 @@ fn read_boxed(source: &[u8]) -> Result<File, Box<Finding>> {
             Value::Map(_) => documents.push(Document {
                 tree,
                 source: Arc::clone(&source),
+                runtimes: Arc::default(),
             }),
             _ => return Err(Box::new(not_a_map(&tree))),
         }
     }
+    share_runtimes(&mut documents);
     if documents.is_empty() {
         let message = "the file holds no document";
         let finding = Finding::new(&catalogue::EMPTY_FILE, "", START, message);

@@ -6,7 +6,9 @@ use k8s_openapi::api::{autoscaling::v2::MetricSpec, core::v1::PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde::{Deserialize, Serialize};
 
-use super::{Compat, JobName, JobSettings, Kind, Namespace, RestartScope, Role, defaults};
+use super::{
+    Compat, JobName, JobSettings, Kind, Namespace, RestartScope, Role, defaults, trainjob::Train,
+};
 
 /// How many pods each role wants.
 pub type Replicas = BTreeMap<Role, u32>;
@@ -90,7 +92,7 @@ impl Job {
         self.settings.restart_scope.unwrap_or(match self.kind {
             Kind::PyTorch if self.elastic().is_none() => RestartScope::Gang,
             Kind::Paddle if !self.roles.contains_key(&Role::Master) => RestartScope::Gang,
-            Kind::Jax | Kind::MpiV1 | Kind::MpiV2 => RestartScope::Gang,
+            Kind::Jax | Kind::MpiV1 | Kind::MpiV2 | Kind::Train => RestartScope::Gang,
             _ => RestartScope::Pod,
         })
     }
@@ -109,6 +111,9 @@ impl Job {
     /// The name of the pod (and of its Service) in `slot`.
     pub fn pod_name(&self, slot: Slot) -> String {
         match slot.role {
+            role if self.kind == Kind::Train => {
+                format!("{}-{}-0-{}", self.name, role.lower(), slot.index)
+            }
             Role::Launcher => format!("{}-launcher", self.name),
             role => format!("{}-{}-{}", self.name, role.lower(), slot.index),
         }
@@ -224,6 +229,8 @@ pub enum Framework {
     Paddle(Option<Elastic>),
     /// `JAXJob` has no fields of its own.
     Jax,
+    /// `TrainJob`: what it has from its runtime.
+    Train(Box<Train>),
 }
 
 /// `PyTorchJob`'s own fields.

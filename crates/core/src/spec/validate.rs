@@ -15,10 +15,10 @@ use super::{
 };
 use crate::finding::{Fix, Rule};
 
-mod annotations;
+pub(super) mod annotations;
 mod elastic;
 mod framework;
-mod metadata;
+pub(super) mod metadata;
 mod roles;
 mod run_policy;
 mod template;
@@ -68,7 +68,12 @@ pub(super) fn job(mut sheet: Sheet<'_>) -> Job {
 }
 
 /// The meaning of `word`, one of `known`; `rule` reports an unknown word.
-fn word<T: Copy>(place: &Place<'_>, rule: &Rule, word: &str, known: &[(&str, T)]) -> Option<T> {
+pub(super) fn word<T: Copy>(
+    place: &Place<'_>,
+    rule: &Rule,
+    word: &str,
+    known: &[(&str, T)],
+) -> Option<T> {
     let found = known.iter().find(|(name, _)| *name == word);
     if found.is_none() {
         let names = || known.iter().map(|(name, _)| *name);
@@ -87,7 +92,7 @@ fn word<T: Copy>(place: &Place<'_>, rule: &Rule, word: &str, known: &[(&str, T)]
 }
 
 /// A number from `least` to `most` where one is stated; reported by `rule` where it is outside.
-fn number(
+pub(super) fn number(
     place: &Place<'_>,
     rule: &Rule,
     value: Option<i64>,

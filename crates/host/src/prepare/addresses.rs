@@ -177,8 +177,9 @@ pub(crate) fn names(job: &Job, slot: Slot) -> Vec<String> {
     let pod = job.pod_name(slot);
     let namespace = &job.namespace;
     let mut names = vec![pod.clone()];
-    // The second form is the pod's own name under the Service that all pods of an `MPIJob` share.
-    for base in [pod.clone(), format!("{pod}.{}", job.name)] {
+    // The second form is the pod's own name under the Service that all pods of an `MPIJob` or a `TrainJob` share.
+    let service = job.train().map_or(job.name.as_str(), |own| &own.subdomain);
+    for base in [pod.clone(), format!("{pod}.{service}")] {
         if base != pod {
             names.push(base.clone());
         }

@@ -53,7 +53,7 @@ pub(crate) fn job(kind: Kind, name: &str, workers: u32) -> Value {
     let roles = match kind {
         Kind::MpiV1 | Kind::MpiV2 => json!({"Launcher": role(1, "Never"), "Worker": worker}),
         Kind::XgBoost | Kind::Paddle => json!({"Master": role(1, "OnFailure"), "Worker": worker}),
-        Kind::PyTorch | Kind::Tf | Kind::Jax => json!({"Worker": worker}),
+        Kind::PyTorch | Kind::Tf | Kind::Jax | Kind::Train => json!({"Worker": worker}),
     };
     json!({"apiVersion": kind.api_version(), "kind": kind.name(), "metadata": {"name": name, "namespace": NAMESPACE},
         "spec": {kind.replica_map(): roles}})

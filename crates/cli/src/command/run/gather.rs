@@ -10,7 +10,7 @@ use serde_json::Value;
 use trainyard_core::{
     finding::{Finding, Severity},
     lint,
-    spec::{self, Contents, Document, File, Part, RoleInFile},
+    spec::{self, Contents, Document, File, Job, Kind, Part, Policy, RoleInFile},
 };
 
 use super::choose;
@@ -100,6 +100,8 @@ impl<'a> Gathering<'a> {
 
     /// Judges the files together; none where one of them has an error. All errors are printed.
     pub(super) fn judge(mut self, printer: &mut Printer) -> Result<Option<Gathered>, Failure> {
+        let files = self.texts.iter_mut().map(|text| &mut text.file);
+        spec::share_runtimes(files.flat_map(|file| &mut file.documents));
         let together: Vec<&File> = self.texts.iter().map(|text| &text.file).collect();
         let mut refused = self.unreadable;
         for (text, findings) in self.texts.iter().zip(lint::lint_together(&together)) {
@@ -130,7 +132,10 @@ impl<'a> Gathering<'a> {
             for (part, document) in contents.parts(&text.file) {
                 match part {
                     Part::Job(_) => {
-                        let job = spec::check(document).job;
+                        let mut job = spec::check(document).job;
+                        if let Some(job) = job.as_mut().filter(|job| job.kind == Kind::Train) {
+                            self.change_train(job)?;
+                        }
                         gathered.jobs.extend(job.map(|job| choose::Candidate {
                             job,
                             manifest: document.tree.to_json(),
@@ -144,6 +149,31 @@ impl<'a> Gathering<'a> {
             }
         }
         Ok(Some(gathered))
+    }
+
+    /// The same as [`Self::change`], for what is only known of a `TrainJob` with its runtime.
+    fn change_train(&self, job: &mut Job) -> Result<(), Failure> {
+        if let Some(Policy::Mpi { .. }) = job.train().map(|own| &own.policy) {
+            let failure = format!(
+                "TrainJob `{}` starts its ranks by MPI and ssh, which a local run does not do",
+                job.name
+            );
+            return Err(Failure::new(failure).hint(
+                "`trainyard render` prints what it becomes; an MPIJob of kubeflow.org/v2beta1 runs here",
+            ));
+        }
+        let wanted = self.args.job.as_deref();
+        if wanted.is_some_and(|wanted| wanted != job.name.as_str()) {
+            return Ok(());
+        }
+        if let Some(restarts) = self.args.restarts {
+            // The limit is the number of attempts.
+            job.run_policy.backoff_limit = Some(restarts + 1);
+        }
+        for (name, value) in &self.args.env {
+            spec::set_in_all(job, name, value);
+        }
+        Ok(())
     }
 
     /// Whether `document` is the job that the options are about.
@@ -171,6 +201,10 @@ impl<'a> Gathering<'a> {
         };
         if let Some(name) = args.name.as_ref().filter(|_| args.command.is_empty()) {
             assign(document, "metadata.name", &format!("\"{name}\""))?;
+        }
+        if document.job_kind() == Some(Kind::Train) {
+            // The rest of a `TrainJob` is in its runtime: it is changed in the job that is made of both.
+            return Ok(set);
         }
         if let Some(restarts) = args.restarts {
             // The limit is the number of attempts.

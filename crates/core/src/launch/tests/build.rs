@@ -28,7 +28,7 @@ pub(super) fn job(kind: Kind) -> Build {
         }),
         Kind::XgBoost => Framework::XgBoost,
         Kind::Paddle => Framework::Paddle(None),
-        Kind::Jax => Framework::Jax,
+        Kind::Jax | Kind::Train => Framework::Jax,
     };
     Build(Job {
         kind,

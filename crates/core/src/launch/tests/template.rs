@@ -29,7 +29,7 @@ fn one_of_each() -> Vec<Build> {
             let first = match kind {
                 Kind::MpiV1 | Kind::MpiV2 => Some(Role::Launcher),
                 Kind::XgBoost | Kind::PyTorch => Some(Role::Master),
-                Kind::Tf | Kind::Paddle | Kind::Jax => None,
+                Kind::Tf | Kind::Paddle | Kind::Jax | Kind::Train => None,
             };
             let build = job(kind).role(Role::Worker, 2);
             match first {

@@ -105,6 +105,7 @@ impl Walk<'_> {
             let mut document = Document {
                 tree: node.clone(),
                 source: self.document.source.clone(),
+                runtimes: self.document.runtimes.clone(),
             };
             let is_job = document.job_kind().is_some();
             if self.fills && is_job {

@@ -50,7 +50,7 @@ pub(super) fn candidate(
 }
 
 fn trains(role: Role) -> bool {
-    !matches!(role, Role::Ps | Role::Evaluator)
+    !matches!(role, Role::Ps | Role::Evaluator) && !role.is_initializer()
 }
 
 /// Rank 0 first.
@@ -59,9 +59,10 @@ fn order(slot: Slot) -> (u8, u32) {
         Role::Launcher => 0,
         Role::Chief => 1,
         Role::Master => 2,
-        Role::Worker => 3,
+        Role::Worker | Role::Node => 3,
         Role::Evaluator => 4,
         Role::Ps => 5,
+        Role::DatasetInitializer | Role::ModelInitializer => 6,
     };
     (role, slot.index)
 }

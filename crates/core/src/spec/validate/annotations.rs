@@ -69,7 +69,7 @@ const READ_ELSEWHERE: [&str; 3] = [
 const EVERYTHING: &str = "all";
 
 /// The settings, with what is wrong in them left out.
-pub(super) fn settings(
+pub(in crate::spec) fn settings(
     place: &Place<'_>,
     kind: Kind,
     annotations: &BTreeMap<String, String>,

@@ -14,7 +14,7 @@ use crate::{
 const ALWAYS_FITS: usize = LABEL_MAX - "-evaluator-99999".len();
 
 /// `metadata.name`.
-pub(super) fn name(metadata: &Place<'_>, meta: &ObjectMeta) -> Option<JobName> {
+pub(in crate::spec) fn name(metadata: &Place<'_>, meta: &ObjectMeta) -> Option<JobName> {
     let place = metadata.key("name");
     let Some(text) = meta.name.as_deref() else {
         let message = "the job has no `metadata.name`";
@@ -73,7 +73,7 @@ fn suggestion(text: &str) -> Option<String> {
 }
 
 /// `metadata.namespace`.
-pub(super) fn namespace(metadata: &Place<'_>, meta: &ObjectMeta) -> Option<Namespace> {
+pub(in crate::spec) fn namespace(metadata: &Place<'_>, meta: &ObjectMeta) -> Option<Namespace> {
     let text = meta.namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE);
     Namespace::parse(text)
         .map_err(|error| {
@@ -86,7 +86,7 @@ pub(super) fn namespace(metadata: &Place<'_>, meta: &ObjectMeta) -> Option<Names
 }
 
 /// Whether the longest pod name of the job fits a DNS label.
-pub(super) fn pod_names(name: &Place<'_>, job: &Job) {
+pub(in crate::spec) fn pod_names(name: &Place<'_>, job: &Job) {
     let longest = job
         .roles
         .iter()
