@@ -44,16 +44,30 @@ pub fn milli(quantity: &Quantity) -> Option<i128> {
     let digits: i128 = format!("0{whole}{fraction}").parse().ok()?;
     let value = digits.checked_mul(numerator)?.checked_mul(1000)?;
     let divisor = denominator.checked_mul(scale)?;
-    let rounded = (value + divisor - 1) / divisor;
+    let rounded = value.checked_add(divisor - 1)? / divisor;
     Some(if negative { -rounded } else { rounded })
 }
 
 /// Whole units, rounded up; `None` where the text is not a quantity or it is negative.
 pub fn units(quantity: &Quantity) -> Option<u64> {
     let milli = milli(quantity)?;
-    u64::try_from((milli + 999) / 1000)
+    u64::try_from(milli.checked_add(999)? / 1000)
         .ok()
         .filter(|_| milli >= 0)
+}
+
+/// Whether devices of that name compute.
+pub fn is_accelerator(name: &str) -> bool {
+    let Some((vendor, device)) = name.split_once('/') else {
+        return false;
+    };
+    device == "gpu"
+        || device == "tpu"
+        || device.starts_with("gaudi")
+        || device.starts_with("mig-")
+        || device.starts_with("gpu.")
+        || (vendor == "aws.amazon.com" && device.starts_with("neuron"))
+        || (vendor == "gpu.intel.com" && !device.contains("monitoring"))
 }
 
 #[cfg(test)]
@@ -73,6 +87,7 @@ mod tests {
             ("1E", Some(1_000_000_000_000_000_000_000)),
             ("1n", Some(1)),
             ("-1", Some(-1000)),
+            ("170141183460469231731687303715884105m", None),
             ("", None),
             ("Gi", None),
             ("1.2.3", None),

@@ -13,6 +13,8 @@ use serde::Serialize;
 
 use crate::quantity;
 
+pub use crate::quantity::is_accelerator;
+
 /// CPU, in thousandths.
 pub const CPU: &str = "cpu";
 /// Memory, in bytes.
@@ -125,20 +127,6 @@ impl FromIterator<(String, i64)> for Resources {
                 .collect(),
         )
     }
-}
-
-/// Whether devices of that name compute.
-pub fn is_accelerator(name: &str) -> bool {
-    let Some((vendor, device)) = name.split_once('/') else {
-        return false;
-    };
-    device == "gpu"
-        || device == "tpu"
-        || device.starts_with("gaudi")
-        || device.starts_with("mig-")
-        || device.starts_with("gpu.")
-        || (vendor == "aws.amazon.com" && device.starts_with("neuron"))
-        || (vendor == "gpu.intel.com" && !device.contains("monitoring"))
 }
 
 /// Whether that is a port of the node.

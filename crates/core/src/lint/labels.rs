@@ -54,7 +54,8 @@ impl<'a> Index<'a> {
     pub(super) fn add_pods(&mut self, document: &'a Document) {
         let namespace = document.namespace().unwrap_or(spec::DEFAULT_NAMESPACE);
         let name = document.name().map(|(name, _)| name);
-        if let Some(kind) = document.job_kind() {
+        // The pods of a TrainJob follow from its runtime.
+        if let Some(kind) = document.job_kind().filter(|kind| *kind != Kind::Train) {
             let roles = at(&document.tree, &["spec", kind.replica_map()]);
             let Some(Value::Map(roles)) = roles.map(|roles| &roles.value) else {
                 return;

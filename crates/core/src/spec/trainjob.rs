@@ -73,8 +73,8 @@ pub struct Train {
     pub success: Success,
     /// The pod that the runtime names as the coordinator.
     pub coordinator: Option<String>,
-    /// Claims that are created with the job.
-    pub claims: Vec<PersistentVolumeClaim>,
+    /// Claims that are created with the job, and whether they stay when it is deleted.
+    pub claims: Vec<(PersistentVolumeClaim, bool)>,
 }
 
 /// How nodes find each other.

@@ -153,6 +153,13 @@ impl<'a> Gathering<'a> {
 
     /// The same as [`Self::change`], for what is only known of a `TrainJob` with its runtime.
     fn change_train(&self, job: &mut Job) -> Result<(), Failure> {
+        // The job has its new name by now.
+        let named = self.args.name.as_deref();
+        let wanted = self.args.job.as_deref();
+        let wanted = wanted.map(|wanted| named.unwrap_or(wanted));
+        if wanted.is_some_and(|wanted| wanted != job.name.as_str()) {
+            return Ok(());
+        }
         if let Some(Policy::Mpi { .. }) = job.train().map(|own| &own.policy) {
             let failure = format!(
                 "TrainJob `{}` starts its ranks by MPI and ssh, which a local run does not do",
@@ -161,10 +168,6 @@ impl<'a> Gathering<'a> {
             return Err(Failure::new(failure).hint(
                 "`trainyard render` prints what it becomes; an MPIJob of kubeflow.org/v2beta1 runs here",
             ));
-        }
-        let wanted = self.args.job.as_deref();
-        if wanted.is_some_and(|wanted| wanted != job.name.as_str()) {
-            return Ok(());
         }
         if let Some(restarts) = self.args.restarts {
             // The limit is the number of attempts.

@@ -268,3 +268,25 @@ fn labels_and_subdomain_of_the_runtime() {
         .find(|object| matches!(object, Object::Service(_)));
     assert_eq!(service.unwrap().name(), "net");
 }
+
+#[test]
+fn claims_that_are_retained_have_no_owner() {
+    let text = |word: &str| {
+        format!(
+            "  runtimeRef: {{name: r}}\n  trainer: {{}}\n---\napiVersion: trainer.kubeflow.org/v1alpha1\nkind: ClusterTrainingRuntime\nmetadata: {{name: r}}\nspec: {{mlPolicy: {{torch: {{}}}}, template: {{spec: {{volumeClaimPolicies: [{{templates: [{{metadata: {{name: data}}}}], retentionPolicy: {{whenDeleted: {word}}}}}], replicatedJobs: [{{name: node, template: {{metadata: {{labels: {{trainer.kubeflow.org/trainjob-ancestor-step: trainer}}}}, spec: {{template: {{spec: {{containers: [{{name: node, image: i}}]}}}}}}}}}}]}}}}}}\n"
+        )
+    };
+    for (word, owned) in [("Delete", true), ("Retain", false)] {
+        let mut job = job_named("t", &text(word));
+        job.uid = Some("u".to_owned());
+        let cluster = Cluster::default();
+        let plan = Plan::new(&job, &cluster).unwrap();
+        let claim = plan.objects().find_map(|object| match object {
+            Object::Claim(claim) => Some(claim.metadata.clone()),
+            _ => None,
+        });
+        let claim = claim.unwrap();
+        assert_eq!(claim.name.as_deref(), Some("data-t"));
+        assert_eq!(claim.owner_references.is_some(), owned, "{word}");
+    }
+}

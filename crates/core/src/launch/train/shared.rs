@@ -21,10 +21,10 @@ pub(in crate::launch) fn shared(job: &Job, own: &Train, key: Key<'_>) -> Vec<Obj
     if own.has_service {
         objects.push(Object::Service(Box::new(service(job, own))));
     }
-    for claim in &own.claims {
+    for (claim, stays) in &own.claims {
         let mut claim = claim.clone();
         claim.metadata.namespace = Some(job.namespace.to_string());
-        claim.metadata.owner_references = pod::owners(job);
+        claim.metadata.owner_references = pod::owners(job).filter(|_| !stays);
         objects.push(Object::Claim(Box::new(claim)));
     }
     if let Policy::Mpi { slots, .. } = &own.policy {

@@ -317,6 +317,7 @@ wire! {
     /// The names of pods.
     struct Network {
         /// Whether they have some.
+        #[serde(rename = "enableDNSHostnames")]
         enable_dns_hostnames: bool,
         /// The Service.
         subdomain: String,

@@ -64,14 +64,16 @@ pub(super) fn only(policy: &MlPolicy, place: &Place<'_>, runtime: &str) -> Optio
     set.first().copied()
 }
 
-/// GPUs that `resources` ask for: of all resources that are GPUs, requests first, then limits.
+/// GPUs that `resources` ask for: of all resources that are GPUs, requests first, then limits. Memory of GPUs and what watches them is none.
 pub(super) fn gpus(resources: Option<&ResourceRequirements>) -> u64 {
     let sum = |list: Option<&BTreeMap<String, Quantity>>| -> u64 {
         let gpus = list
             .into_iter()
             .flatten()
-            .filter(|(name, _)| name.to_ascii_lowercase().contains("gpu"));
-        gpus.filter_map(|(_, amount)| quantity::units(amount)).sum()
+            .filter(|(name, _)| quantity::is_accelerator(name))
+            .filter(|(name, _)| name.contains("gpu") || name.contains("/mig-"));
+        gpus.filter_map(|(_, amount)| quantity::units(amount))
+            .fold(0, u64::saturating_add)
     };
     let Some(resources) = resources else {
         return 0;

@@ -221,9 +221,20 @@ impl Resolution<'_, '_> {
         }
         self.set_fields(&set, &mut own, trainer);
         self.claims(set, &mut own);
+        match only {
+            Some("mpi") if !self.job.roles.contains_key(&Role::Launcher) => {
+                self.fault("the policy `mpi` needs a job `launcher`");
+            }
+            Some(policy @ ("torch" | "jax" | "xgboost")) if trainer != Role::Node => {
+                self.fault(&format!(
+                    "the policy `{policy}` is supported where the trainer is the job `node`, found `{}`",
+                    trainer.lower()
+                ));
+            }
+            _ => {}
+        }
+        own.wired = spec.trainer.is_some();
         let stated = spec.trainer.unwrap_or_default();
-        let is_stated = self.place.key("trainer").is_there();
-        own.wired = is_stated;
         let mpi = ml_policy.mpi.as_ref().filter(|_| only == Some("mpi"));
         own.launcher_is_node = mpi.is_some_and(|mpi| mpi.run_launcher_as_node == Some(true));
         self.counts(&stated, ml_policy.num_nodes, trainer, own.launcher_is_node);
@@ -423,8 +434,17 @@ impl Resolution<'_, '_> {
                     nodes.saturating_sub(u32::from(launcher_is_node)),
                 )
             }
-            role => (role, nodes),
+            role => {
+                let is_beside = launcher_is_node && self.job.roles.contains_key(&Role::Launcher);
+                (role, nodes.saturating_sub(u32::from(is_beside)))
+            }
         };
+        if nodes > 1 && !self.job.roles.contains_key(&role) {
+            self.fault(&format!(
+                "it has no job `{}`, which {nodes} nodes need",
+                role.lower()
+            ));
+        }
         self.resize(role, count);
     }
 

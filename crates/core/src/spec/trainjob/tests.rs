@@ -111,6 +111,30 @@ fn mistakes_get_one_sentence_each() {
             "has 2 policies, `torch` and `jax`",
         ),
         (
+            "mpi without launcher",
+            with_runtime("", &set(&node()).replace("torch: {}", "mpi: {}")),
+            "TY176 runtime `r`: the policy `mpi` needs a job `launcher`",
+        ),
+        (
+            "trainer that gets no variables",
+            with_runtime(
+                "",
+                &set(&node().replace("name: node, template", "name: launcher, template")),
+            ),
+            "the trainer is the job `node`, found `launcher`",
+        ),
+        (
+            "what becomes of claims",
+            with_runtime(
+                "",
+                &set(&node()).replace(
+                    "replicatedJobs",
+                    "volumeClaimPolicies: [{templates: [], retentionPolicy: {whenDeleted: Keep}}], replicatedJobs",
+                ),
+            ),
+            "must be `Delete` or `Retain`, found `Keep`",
+        ),
+        (
             "initializer without job",
             of_spec(
                 "  runtimeRef: {name: torch-distributed}\n  initializer: {dataset: {storageUri: 'hf://a/b'}}\n",
@@ -221,4 +245,37 @@ fn fields_without_effect_are_warned_about() {
         let want = format!("TY179 `spec.{field}` has no effect");
         assert!(word.starts_with(&want), "{word}");
     }
+}
+
+#[test]
+fn hostnames_that_are_switched_off_need_no_service() {
+    let off = set(&node()).replace(
+        "replicatedJobs",
+        "network: {enableDNSHostnames: false}, replicatedJobs",
+    );
+    let (job, findings) = with_runtime("", &off);
+    assert!(findings.is_empty(), "{findings:?}");
+    assert!(!job.unwrap().train().unwrap().has_service);
+}
+
+#[test]
+fn memory_of_gpus_is_no_gpu() {
+    let (job, findings) = of_spec(
+        "  runtimeRef: {name: xgboost-distributed}\n  trainer:\n    numNodes: 2\n    \
+         resourcesPerNode: {limits: {nvidia.com/gpu: 2, nvidia.com/gpumem: 16000, nvidia.com/mig-1g.10gb: 1}}\n",
+    );
+    assert!(findings.is_empty(), "{findings:?}");
+    assert_eq!(job.unwrap().train().unwrap().gpus, 3);
+    let huge = "{nvidia.com/gpu: '18446744073709551615', amd.com/gpu: 1}";
+    let (job, _) = of_spec(&format!(
+        "  runtimeRef: {{name: xgboost-distributed}}\n  trainer: {{resourcesPerNode: {{limits: {huge}}}}}\n"
+    ));
+    assert!(job.is_none_or(|job| job.train().unwrap().gpus == u64::MAX));
+}
+
+#[test]
+fn a_trainer_without_a_value_is_none() {
+    let (job, findings) = of_spec("  runtimeRef: {name: torch-distributed}\n  trainer:\n");
+    assert!(findings.is_empty(), "{findings:?}");
+    assert!(!job.unwrap().train().unwrap().wired);
 }

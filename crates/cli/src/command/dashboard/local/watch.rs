@@ -79,7 +79,6 @@ pub(crate) struct Watcher {
     jobs: BTreeMap<String, Job>,
     /// The job that is looked at first the next time.
     next: usize,
-    is_first: bool,
 }
 
 #[derive(Debug, Default)]
@@ -125,26 +124,30 @@ const FILES: [(&str, &[Part]); 6] = [
 ];
 
 impl Watcher {
-    /// Watches the runs below `root`. The first look finds nothing changed.
+    /// Watches the runs below `root`. What is there by now is no change; a run that begins and ends before the next look is.
     pub(crate) fn open(root: &Path) -> Result<Self, Failure> {
         Store::open(root).map_err(crate::stored::refused)?;
-        Ok(Self {
+        let mut watcher = Self {
             root: root.to_owned(),
             index: Index::default(),
             runs: None,
             jobs: BTreeMap::new(),
             next: 0,
-            is_first: true,
-        })
+        };
+        watcher.look(true);
+        Ok(watcher)
     }
 
     /// What changed since the last look. A folder that cannot be read has no changes: an answer says why.
     pub(crate) fn poll(&mut self, _now: Timestamp) -> Vec<Change> {
+        self.look(false)
+    }
+
+    fn look(&mut self, is_first: bool) -> Vec<Change> {
         let mut changes = Vec::new();
         let Ok(store) = Store::open(&self.root) else {
             return changes;
         };
-        let is_first = std::mem::take(&mut self.is_first);
         let runs = stamp(&self.root.join("runs"));
         if runs != self.runs
             && let Ok(names) = store.jobs()

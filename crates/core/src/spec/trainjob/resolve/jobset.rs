@@ -168,6 +168,17 @@ impl Resolution<'_, '_> {
     /// Claims that are created with the job, and the volumes of those who mount them.
     pub(super) fn claims(&mut self, set: JobSetSpec, own: &mut Train) {
         for policy in set.volume_claim_policies.into_iter().flatten() {
+            let when_deleted = policy.retention_policy.and_then(|it| it.when_deleted);
+            let stays = match when_deleted.as_deref() {
+                None | Some("Delete") => false,
+                Some("Retain") => true,
+                Some(other) => {
+                    self.fault(&format!(
+                        "`retentionPolicy.whenDeleted` must be `Delete` or `Retain`, found `{other}`"
+                    ));
+                    true
+                }
+            };
             for mut claim in policy.templates.into_iter().flatten() {
                 let name = claim.metadata.name.clone().unwrap_or_default();
                 let full = format!("{name}-{}", self.job.name);
@@ -177,10 +188,11 @@ impl Resolution<'_, '_> {
                         add_volume(spec, &name, &full);
                     }
                 }
-                own.claims.push(PersistentVolumeClaim {
+                let claim = PersistentVolumeClaim {
                     status: None,
                     ..claim
-                });
+                };
+                own.claims.push((claim, stays));
             }
         }
     }

@@ -86,6 +86,16 @@ fn dashboard_watcher_notices_what_changed() {
 fn dashboard_watcher_notices_a_run_between_two_looks() {
     let mut folder = Folder::new();
     let mut watcher = Watcher::open(folder.root()).unwrap();
+
+    // One is over before there was any look.
+    let ends = status(1, &[(Phase::Training, 0)], Some(10));
+    let early = folder.run("early", "20261118T000000Z", at(0));
+    folder.live(&early);
+    early.report("succeeded", &ends, at(10), &json!([]));
+    folder.kill();
+    let changes = watcher.poll(at(0));
+    assert_eq!(parts(&changes), BTreeSet::from([Part::Status]));
+    assert_eq!(changes[0].run, early.name());
     assert_eq!(watcher.poll(at(0)), []);
 
     // A look finds its folder before its engine has said in the lock which run it is; at the next look it is over.
@@ -94,7 +104,6 @@ fn dashboard_watcher_notices_a_run_between_two_looks() {
     fs::write(&lock, "").unwrap();
     assert!(parts(&watcher.poll(at(0))).contains(&Part::Status));
     folder.live(&run);
-    let ends = status(1, &[(Phase::Training, 0)], Some(10));
     run.report("succeeded", &ends, at(10), &json!([]));
     folder.kill();
     let changes = watcher.poll(at(0));
