@@ -92,6 +92,16 @@ fn explain_says_what_it_may_not_read() {
 }
 
 #[test]
+fn explain_never_says_never_of_what_it_may_not_read() {
+    let api = cluster(8);
+    api.forbid("cluster-autoscaler-status");
+    let text = flat(&explain(&api, &[]));
+    assert!(!text.contains("never fits"), "{text}");
+    let want = "whether a scale-up helps is not known: what was read adds no nodes that fit, and not all could be read";
+    assert!(text.contains(want), "{text}");
+}
+
+#[test]
 fn explain_without_an_autoscaler_is_as_before() {
     let api = Api::start();
     let mut waiting = job("team-a", "mnist");

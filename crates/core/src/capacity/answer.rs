@@ -178,7 +178,8 @@ pub fn answers(
             Some(refusal) => {
                 world.rewind();
                 world.release(gang);
-                let decided = decide(&mut world, gang, offer, refusal.fits_when_empty);
+                let alone = || refusal.fits_when_empty || fits_alone(snapshot, gang, offer);
+                let decided = decide(&mut world, gang, offer, alone);
                 if !matches!(decided, Answer::FitsAfterScaleUp { .. }) {
                     world.hold(gang, seats(&gang.key));
                 }
@@ -190,7 +191,22 @@ pub fn answers(
     answers
 }
 
-fn decide(world: &mut World, gang: &Gang, offer: &Offer, fits_when_empty: bool) -> Answer {
+/// Whether it fits after a scale-up once all other gangs have ended, and what they would add is not needed.
+fn fits_alone(snapshot: &Snapshot, gang: &Gang, offer: &Offer) -> bool {
+    let mut snapshot = snapshot.clone();
+    snapshot.pods.retain(|_, pod| pod.gang.is_none());
+    let mut world = World::new(snapshot, offer);
+    let attempt = Attempt::new(&mut world, gang, offer);
+    matches!(attempt.run(&mut world), Outcome::Found(_))
+        || start_with_fewer(&mut world, gang, offer).is_some()
+}
+
+fn decide(
+    world: &mut World,
+    gang: &Gang,
+    offer: &Offer,
+    fits_when_others_end: impl Fn() -> bool,
+) -> Answer {
     let mut whole = Attempt::new(world, gang, offer);
     let mut outcome = whole.run(world);
     // An elastic gang starts with fewer where not all of them can be had.
@@ -223,7 +239,7 @@ fn decide(world: &mut World, gang: &Gang, offer: &Offer, fits_when_empty: bool) 
         };
     }
     let mut obstacles = whole.obstacles(world);
-    if fits_when_empty {
+    if fits_when_others_end() {
         obstacles.truncate(MOST_OBSTACLES);
         return Answer::FitsWhenOthersEnd { obstacles };
     }

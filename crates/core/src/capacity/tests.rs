@@ -297,10 +297,10 @@ fn unknown_stays_unknown() {
     assert_eq!(nodes(order(&answer)), "1 p5");
 }
 
-#[test]
-fn a_full_cluster_is_no_never() {
-    let mut full = cluster(1, 1, 2);
-    let other = gang("other", 2, 8);
+/// Nodes of 8 GPUs, all held by another gang.
+fn full(nodes: usize) -> Snapshot {
+    let mut full = cluster(1, 1, nodes);
+    let other = gang("other", nodes, 8);
     let placement = place(&full, std::slice::from_ref(&other), now());
     for seat in &placement.seated[&other.key].seats {
         full.pods.insert(
@@ -316,8 +316,13 @@ fn a_full_cluster_is_no_never() {
             },
         );
     }
+    full
+}
+
+#[test]
+fn a_full_cluster_is_no_never() {
     let small = offer(json!([pool("gpu", vec![shape("g4", 1, 1.0)])]));
-    let answer = ask(&full, &gang("j", 2, 8), &small);
+    let answer = ask(&full(2), &gang("j", 2, 8), &small);
     assert!(
         matches!(answer, Answer::FitsWhenOthersEnd { .. }),
         "{}",
@@ -350,6 +355,26 @@ fn one_scale_up_is_no_room_for_another() {
     assert_eq!(
         words,
         BTreeMap::from([("a", true), ("b", false), ("c", true)])
+    );
+    // It is no fault of its own: the room is there once `a` has ended.
+    let second = answers.iter().find(|(key, _)| key.name == "b").unwrap().1;
+    assert!(
+        matches!(second, Answer::FitsWhenOthersEnd { .. }),
+        "{}",
+        second.message()
+    );
+}
+
+#[test]
+fn an_elastic_gang_waits_for_its_least_number() {
+    let mut job = gang("j", 8, 8);
+    job.minimum = 2;
+    let small = offer(json!([pool("gpu", vec![shape("g4", 1, 1.0)])]));
+    let answer = ask(&full(4), &job, &small);
+    assert!(
+        matches!(answer, Answer::FitsWhenOthersEnd { .. }),
+        "{}",
+        answer.message()
     );
 }
 

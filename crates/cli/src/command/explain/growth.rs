@@ -34,6 +34,11 @@ pub(super) fn of(site: &Site<'_>, word: &str, facts: &Facts) -> Option<Growth> {
     if objects.is_empty() && refused.is_empty() {
         return None;
     }
+    // Requests without a pool mean an autoscaler whose pools are kept elsewhere.
+    let is_whole = refused.is_empty()
+        && objects
+            .iter()
+            .any(|object| object["kind"] != "ProvisioningRequest");
     let unread = refused
         .iter()
         .map(|error| format!("not all is known about nodes that could be added: {error}"));
@@ -44,6 +49,12 @@ pub(super) fn of(site: &Site<'_>, word: &str, facts: &Facts) -> Option<Growth> {
     };
     if !objects.is_empty() {
         match answer(site, word, objects, facts.now, &mut growth.notes) {
+            Ok(Answer::NeverFits(_) | Answer::FitsWhenOthersEnd { .. }) if !is_whole => {
+                growth.notes.push(
+                    "whether a scale-up helps is not known: what was read adds no nodes that fit, and not all could be read"
+                        .to_owned(),
+                );
+            }
             Ok(answer) => {
                 growth.message = Some(answer.message());
                 growth.answer = Some(answer);
