@@ -35,6 +35,8 @@ struct Shared {
     busy: Option<u64>,
     /// Whether retention is running.
     is_removing: bool,
+    /// The newest step that was committed while retention was running: it is behind what that one has seen.
+    to_remove_after: Option<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -147,21 +149,49 @@ impl Drop for Ending {
 }
 
 /// Retention after a commit: one at a time, and beside the next save.
-struct Retention(Arc<Board>);
+struct Retention {
+    board: Arc<Board>,
+    has_ended: bool,
+}
 
 impl Retention {
-    /// `None` while the one before is still running; it sees this commit, or the next one does.
-    fn begin(board: &Arc<Board>) -> Option<Self> {
+    /// `None` while the one before is still running: it goes on with `step` when it is through, for it may have looked before this commit.
+    fn begin(board: &Arc<Board>, step: u64) -> Option<Self> {
         let mut shared = board.lock();
-        let is_free = !std::mem::replace(&mut shared.is_removing, true);
-        is_free.then(|| Self(Arc::clone(board)))
+        if shared.is_removing {
+            shared.to_remove_after = Some(step);
+            return None;
+        }
+        shared.is_removing = true;
+        Some(Self {
+            board: Arc::clone(board),
+            has_ended: false,
+        })
+    }
+
+    /// Counts what was removed. Returns the step that was committed meanwhile, or ends: between both no commit is overlooked.
+    fn next(&mut self, removed: usize, failure: Option<String>) -> Option<u64> {
+        let mut shared = self.board.lock();
+        shared.counts.removed += removed as u64;
+        shared.counts.last_not_removed = failure;
+        let next = shared.to_remove_after.take();
+        if next.is_none() {
+            self.has_ended = true;
+            shared.is_removing = false;
+            self.board.changed.notify_all();
+        }
+        next
     }
 }
 
 impl Drop for Retention {
     fn drop(&mut self) {
-        self.0.lock().is_removing = false;
-        self.0.changed.notify_all();
+        if !self.has_ended {
+            let mut shared = self.board.lock();
+            shared.is_removing = false;
+            shared.to_remove_after = None;
+            self.board.changed.notify_all();
+        }
     }
 }
 
@@ -173,18 +203,17 @@ fn save_and_remove(session: &Session, step: u64, state: &State, mut ending: Endi
     };
     let board = Arc::clone(&ending.board);
     let retention = if is_mine {
-        Retention::begin(&board)
+        Retention::begin(&board, step)
     } else {
         None
     };
     ending.end(saved);
-    if let Some(retention) = retention {
-        let (removed, failure) = session.after_commit(&session.folder(step));
-        let mut shared = board.lock();
-        shared.counts.removed += removed.len() as u64;
-        shared.counts.last_not_removed = failure;
-        drop(shared);
-        drop(retention);
+    if let Some(mut retention) = retention {
+        let mut newest = Some(step);
+        while let Some(step) = newest {
+            let (removed, failure) = session.after_commit(&session.folder(step));
+            newest = retention.next(removed.len(), failure);
+        }
     }
 }
 

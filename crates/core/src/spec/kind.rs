@@ -41,17 +41,16 @@ impl Kind {
         Self::MpiV2,
     ];
 
-    /// Every kind that is read from files, in the order of the documentation.
-    pub const READ: [Self; 8] = [
-        Self::PyTorch,
-        Self::Tf,
-        Self::MpiV1,
-        Self::XgBoost,
-        Self::Paddle,
-        Self::Jax,
-        Self::MpiV2,
-        Self::Train,
-    ];
+    /// Every kind that is read from files: those of the operator, then `TrainJob`.
+    pub const READ: [Self; Self::ALL.len() + 1] = {
+        let mut read = [Self::Train; Self::ALL.len() + 1];
+        let mut at = 0;
+        while at < Self::ALL.len() {
+            read[at] = Self::ALL[at];
+            at += 1;
+        }
+        read
+    };
 
     /// Finds the kind of an object by its `apiVersion` and `kind`.
     pub fn find(api_version: &str, kind: &str) -> Option<Self> {

@@ -70,3 +70,27 @@ fn save_ends_before_retention() {
     disk.release();
     assert_eq!(load(&disk, 1).unwrap().0, 3);
 }
+
+#[test]
+fn commit_during_retention_is_not_overlooked() {
+    let disk = FaultyDisk::new(1);
+    let before = session(&disk.client(), 1, 0, 1).unwrap();
+    before.save(1, &state(1, 0, 2000)).unwrap();
+    let tried = disk.copy(1).client();
+    let rank = session(&tried, 1, 0, 1).unwrap();
+    rank.save(2, &state(2, 0, 2000)).unwrap();
+    // The last operation of retention: it has looked, and step 3 is not among what it saw.
+    let last = tried.operations() - 1;
+    let client = disk.client_with(&[(last, Fault::Hang)]);
+    let saver = Saver::new(session(&client, 1, 0, 1).unwrap());
+    for step in [2, 3] {
+        let Started::Save(save) = saver.save(step, state(step, 0, 2000)) else {
+            panic!("nothing is in flight");
+        };
+        save.committed(Duration::MAX).unwrap().unwrap();
+        wait_until_it_hangs(&client, last);
+    }
+    disk.release();
+    assert!(saver.settle(Duration::from_mins(1)));
+    assert_eq!(saver.counts().removed, 1, "step 1");
+}
