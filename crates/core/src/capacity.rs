@@ -1,6 +1,6 @@
 //! Whether a gang fits now, fits after a scale-up, or never fits: nodes that exist beside nodes that could be added.
 //!
-//! [`Offer`] says what an autoscaler or an administrator could add; it is read from values. [`answer`] decides, and
+//! [`Offer`] says what an autoscaler or an administrator could add; it is read from values. [`answer()`] decides, and
 //! `gang` stays the one judge of seats: a node of the offer is put into a copy of the cluster and the gang is seated.
 //!
 //! # Guarantees

@@ -55,7 +55,7 @@ pub struct Pool {
     pub shapes: Vec<NodeShape>,
     /// Whether it can add shapes that are not known.
     pub has_unknown_shapes: bool,
-    /// What it may have in all, by resource; [`NODES`] counts nodes.
+    /// What it may have in all, by resource; `nodes` counts nodes.
     pub limits: BTreeMap<String, Bound>,
     /// Why it adds nothing at present.
     pub halt: Option<Halt>,
