@@ -225,7 +225,7 @@ fn total(spent: &Spent) -> u32 {
 }
 
 /// The limit that the job states; what it leaves open is not limited here.
-fn limit(job: &Job, account: Account) -> Limit {
+pub(super) fn limit(job: &Job, account: Account) -> Limit {
     let stated = &job.settings.budget;
     let limit = match account {
         Account::User => stated.user.or(job.run_policy.backoff_limit.map(Limit::At)),

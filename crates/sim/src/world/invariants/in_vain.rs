@@ -1,12 +1,12 @@
 //! A failure that a retry does not help is retried once, and not forever.
 
 use trainyard_core::{
-    job::{Cause, ConditionType, JobRecord, JobStatus, LastEnd},
+    job::{Account, Cause, ConditionType, JobRecord, JobStatus, LastEnd},
     reason::{Code, InVain, Reason},
-    spec::{Job, RestartScope},
+    spec::{Job, Limit, RestartScope},
 };
 
-use super::{Pass, Verdict, ensure, is_terminal, says};
+use super::{Pass, Verdict, budget::limit, ensure, is_terminal, says};
 
 const ENDS: &str = "two equal failures that a retry does not help end a job without a limit";
 const REASON: &str = "a job ends early only for two equal failures and without a limit of its own";
@@ -133,10 +133,21 @@ fn ends_without_progress(pass: &Pass<'_>) -> Verdict {
             && after.attempts == before.attempts + 1
             && after.best_step == before.best_step
             && step.is_some_and(|step| step <= before.best_step)
-            && new.spent.user == old.spent.user + 1,
+            && (new.spent.user == old.spent.user + 1 || is_spent(pass)),
         "{before:?} became {after:?} at step {step:?}, limit {limit:?}"
     );
     Ok(())
+}
+
+/// Whether the user has lowered the limit to what was spent before: then a failure cannot be paid for.
+fn is_spent(pass: &Pass<'_>) -> bool {
+    let (old, new) = (&pass.observed.status, &pass.decision.status);
+    let spent = old.trainyard.spent.user;
+    let limit = match limit(pass.job, Account::User) {
+        Limit::At(limit) => limit.max(1),
+        Limit::Unlimited => return false,
+    };
+    new.trainyard.spent.user == spent && spent >= limit
 }
 
 /// No attempt follows as many without a later step as the job may have.
