@@ -85,20 +85,15 @@ pub(super) fn put_all<T>(
         }
     }
     for item in items {
-        match places
-            .get(key(&item))
-            .and_then(|place| slots.get_mut(*place))
-        {
-            Some(slot) => {
-                *slot = match slot.take() {
-                    Some(known) => join(known, item),
-                    None => Some(item),
-                };
-            }
-            None => {
-                places.insert(key(&item).to_owned(), slots.len());
-                slots.push(Some(item));
-            }
+        let known = places.get(key(&item));
+        if let Some(slot) = known.and_then(|place| slots.get_mut(*place)) {
+            *slot = match slot.take() {
+                Some(known) => join(known, item),
+                None => Some(item),
+            };
+        } else {
+            places.insert(key(&item).to_owned(), slots.len());
+            slots.push(Some(item));
         }
     }
     *list = slots.into_iter().flatten().collect();

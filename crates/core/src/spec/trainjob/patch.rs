@@ -297,11 +297,11 @@ fn add_all(all: &mut BTreeMap<String, String>, more: Option<BTreeMap<String, Str
 
 /// Names in backquotes, or that there are none.
 pub(super) fn list(names: &[String]) -> String {
+    // A sentence with a hundred names helps nobody, and each of many mistakes has its sentence.
+    const SHOWN: usize = 12;
     if names.is_empty() {
         return "none".to_owned();
     }
-    // A sentence with a hundred names helps nobody, and each of many mistakes has its sentence.
-    const SHOWN: usize = 12;
     let shown = names.iter().take(SHOWN).map(|name| format!("`{name}`"));
     let shown: Vec<String> = shown.collect();
     match names.len().saturating_sub(SHOWN) {

@@ -156,15 +156,13 @@ impl Runtimes {
             ));
         }
         let mut others = super::RUNTIMES.into_iter().filter(|other| *other != kind);
-        match others.find(|other| self.named(other, name).next().is_some()) {
-            Some(other) => Some(format!(
+        if let Some(other) = others.find(|other| self.named(other, name).next().is_some()) {
+            return Some(format!(
                 "the files have a {other} of this name: write `runtimeRef.kind: {other}`"
-            )),
-            None => {
-                let mut beside = self.beside.iter();
-                beside.find_map(|beside| beside.elsewhere(kind, name))
-            }
+            ));
         }
+        let mut beside = self.beside.iter();
+        beside.find_map(|beside| beside.elsewhere(kind, name))
     }
 
     /// Names of one kind.

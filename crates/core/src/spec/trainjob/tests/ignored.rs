@@ -130,18 +130,17 @@ fn ignored_fields_are_named_with_what_happens() {
         metadata.map(|(field, want)| (runtime("", "", &format!("metadata: {{{field}}},")), want)),
     );
     for (field, want) in of_job {
-        let (other, of_node) = match field.split_once("labels: ") {
-            Some(_) => (
+        let (other, of_node) = if field.starts_with("labels: ") {
+            (
                 format!(", {{name: launcher, template: {{metadata: {{{field}}}, {POD}}}}}"),
                 node(),
-            ),
-            None => {
-                let more = format!("metadata: {{{field}, labels");
-                (
-                    String::new(),
-                    node().replacen("metadata: {labels", &more, 1),
-                )
-            }
+            )
+        } else {
+            let more = format!("metadata: {{{field}, labels");
+            (
+                String::new(),
+                node().replacen("metadata: {labels", &more, 1),
+            )
         };
         cases.push((set(&format!("{of_node}{other}")), want));
     }
