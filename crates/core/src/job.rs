@@ -42,6 +42,7 @@ mod elastic;
 mod fabric;
 mod grouping;
 mod in_place;
+mod initializer;
 mod messages;
 mod no_progress;
 mod observed;

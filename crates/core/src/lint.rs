@@ -181,13 +181,22 @@ fn review_with(
     cluster: Option<&ClusterFacts>,
     count: usize,
 ) -> Vec<Vec<Finding>> {
-    let inner: Vec<Vec<Inner>> = files.iter().map(|file| objects::inner(file)).collect();
+    let mut inner: Vec<Vec<Inner>> = files.iter().map(|file| objects::inner(file)).collect();
+    share_with_inner(files, &mut inner);
     let mut context = Context::of(files, &inner, profile);
     context.companions.cluster = cluster;
     let judged = files.iter().zip(&inner).take(count);
     judged
         .map(|(file, inner)| context.review(file, inner))
         .collect()
+}
+
+/// Shows the `TrainJob`s inside of other objects the runtimes of the files and those that are inside, too.
+fn share_with_inner(files: &[&File], inner: &mut [Vec<Inner>]) {
+    let documents = files.iter().flat_map(|file| &file.documents);
+    let outer: Vec<&Document> = documents.filter(|document| document.is_runtime()).collect();
+    let inside = inner.iter_mut().flatten().map(|inner| &mut inner.document);
+    spec::add_runtimes(inside, &outer);
 }
 
 /// The findings of one object of the API: what [`review`] finds in a file with nothing else in it.
@@ -315,6 +324,7 @@ impl<'a> Context<'a> {
         for inside in inner {
             let document = &inside.document;
             let as_what = match document.role_in_file() {
+                RoleInFile::Job(Kind::Train) => As::Part,
                 RoleInFile::Job(_) => As::Job,
                 _ if objects::is_composed(document) => As::Part,
                 _ => As::Object,

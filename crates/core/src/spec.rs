@@ -56,7 +56,7 @@ pub(crate) use nearest::distance;
 pub use nearest::nearest;
 pub use placement::{Axis, Parallelism, Wish};
 pub(crate) use ranks::{gang_minimum, is_gpu_launcher};
-pub use ranks::{launcher_holds_ranks, leading_slot};
+pub use ranks::{holds_ranks, launcher_holds_ranks, leading_slot};
 pub use read::{
     File, MAX_BYTES, MAX_DEPTH, MAX_DOCUMENTS, MAX_NODES, MAX_TEXT_BYTES, read, source_text,
 };
@@ -66,8 +66,10 @@ pub use settings::{
     RestartIn, RestartScope, Supervise, Switch, WatchMode, annotation,
 };
 pub use trainjob::{
-    After, BUNDLED, Policy, RuntimeSpec, Success, Train, TrainJobSpec, set_in_all, share_runtimes,
+    After, BUNDLED, Policy, RuntimeSpec, Success, Train, TrainJobSpec, Tune, set_in_all,
+    share_runtimes, unused_runtimes,
 };
+pub(crate) use trainjob::{Runtimes, add_runtimes, share_runtimes_beside};
 pub use transport::{RequiredTransport, is_between_nodes, is_direct};
 pub use tree::{Entry, Node, Value};
 pub(crate) use tree::{push_index, push_key};

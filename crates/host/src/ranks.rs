@@ -57,6 +57,7 @@ impl Ranks {
     fn holders(self, replicas: &Replicas) -> impl Iterator<Item = Slot> + '_ {
         let roles = replicas
             .iter()
+            .filter(|(role, _)| !role.is_initializer())
             .filter(move |(role, _)| self.in_launcher || **role != Role::Launcher);
         roles.flat_map(|(role, count)| (0..*count).map(|index| Slot::new(*role, index)))
     }

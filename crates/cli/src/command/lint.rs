@@ -144,11 +144,16 @@ fn open(args: &Lint, summary: &mut Summary, printer: &mut Printer) -> Vec<Opened
             }
         }
     }
+    share_runtimes(&mut opened);
+    opened
+}
+
+/// The runtime of a `TrainJob` may be in another file of the command.
+fn share_runtimes(opened: &mut [Opened]) {
     let read = opened
         .iter_mut()
         .filter_map(|file| file.content.as_mut().ok());
     spec::share_runtimes(read.flat_map(|file| &mut file.documents));
-    opened
 }
 
 fn open_one(path: PathBuf, printer: &mut Printer) -> Result<Opened, Failure> {
@@ -216,6 +221,7 @@ fn fix(
         count += fixed.findings.len();
         if let Ok(read) = spec::read(fixed.text.as_bytes()) {
             this.content = Ok(read);
+            share_runtimes(opened);
         }
     }
     Ok(count)

@@ -54,9 +54,11 @@ pub(super) fn run(
         printer,
     };
     writer.begin()?;
-    for document in &file.documents {
-        // What a runtime says is in the pods.
-        if !matches!(document.role_in_file(), RoleInFile::Job(_)) && !document.is_runtime() {
+    let unused = spec::unused_runtimes(&file.documents);
+    for (place, document) in file.documents.iter().enumerate() {
+        // What the runtime of a job says is in the pods.
+        let is_read = document.is_runtime() && !unused.contains(&place);
+        if !matches!(document.role_in_file(), RoleInFile::Job(_)) && !is_read {
             writer.write(&document.tree.to_json())?;
         }
     }

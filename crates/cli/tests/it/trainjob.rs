@@ -82,6 +82,99 @@ fn renders_pods_and_service() {
 }
 
 #[test]
+fn render_passes_runtimes_that_no_job_uses() {
+    let runtime = |name: &str| {
+        format!(
+            "---\napiVersion: trainer.kubeflow.org/v1alpha1\nkind: ClusterTrainingRuntime\nmetadata: {{name: {name}}}\nspec: {{template: {{spec: {{replicatedJobs: [{{name: node, template: {{metadata: {{labels: {{trainer.kubeflow.org/trainjob-ancestor-step: trainer}}}}, spec: {{template: {{spec: {{containers: [{{name: node, image: i}}]}}}}}}}}}}]}}}}}}\n"
+        )
+    };
+    let text = EXAMPLE.replace("name: torch-distributed", "name: ours");
+    let text = format!("{}{}{}", text, runtime("ours"), runtime("theirs"));
+    let outcome = Call::new(&["render", "job.yaml"])
+        .file("job.yaml", &text)
+        .run();
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert_eq!(
+        outcome
+            .stdout
+            .matches("kind: ClusterTrainingRuntime")
+            .count(),
+        1
+    );
+    assert!(
+        outcome.stdout.contains("name: theirs"),
+        "{}",
+        outcome.stdout
+    );
+}
+
+#[test]
+fn failed_initializers_run_again_alone() {
+    let text = r#"apiVersion: trainer.kubeflow.org/v1alpha1
+kind: TrainJob
+metadata: {name: t}
+spec:
+  runtimeRef: {name: fetching}
+  trainer: {command: [sh, -c, 'cat /workspace/runs']}
+---
+apiVersion: trainer.kubeflow.org/v1alpha1
+kind: ClusterTrainingRuntime
+metadata: {name: fetching}
+spec:
+  mlPolicy: {torch: {}}
+  template:
+    spec:
+      failurePolicy: {maxRestarts: 0}
+      volumeClaimPolicies:
+      - templates: [{metadata: {name: data}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}]
+      replicatedJobs:
+      - name: dataset-initializer
+        template:
+          spec:
+            template:
+              spec:
+                containers:
+                - name: dataset-initializer
+                  image: none
+                  command: [sh, -c, 'echo dataset >> /workspace/runs; test $(grep -c dataset /workspace/runs) = 2']
+                  volumeMounts: [{name: data, mountPath: /workspace}]
+      - name: model-initializer
+        template:
+          spec:
+            template:
+              spec:
+                containers:
+                - name: model-initializer
+                  image: none
+                  command: [sh, -c, 'echo model >> /workspace/runs; sleep 1']
+                  volumeMounts: [{name: data, mountPath: /workspace}]
+      - name: node
+        dependsOn: [{name: dataset-initializer, status: Complete}, {name: model-initializer, status: Complete}]
+        template:
+          metadata: {labels: {trainer.kubeflow.org/trainjob-ancestor-step: trainer}}
+          spec:
+            template:
+              spec:
+                containers:
+                - name: node
+                  image: none
+                  volumeMounts: [{name: data, mountPath: /workspace}]
+"#;
+    let outcome = Call::new(&["run", "job.yaml"]).file("job.yaml", text).run();
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let runs = |name: &str| {
+        let lines = outcome.stdout.lines();
+        lines.filter(|line| line.trim_end().ends_with(name)).count()
+    };
+    assert_eq!(
+        (runs("dataset"), runs("model")),
+        (2, 1),
+        "{}",
+        outcome.stdout
+    );
+}
+
+#[test]
 fn missing_runtime_is_one_sentence() {
     let text = EXAMPLE.replace("name: torch-distributed", "name: ours");
     for command in ["run", "render", "lint"] {

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     quantity,
-    spec::{Framework, Job, MpiImplementation, Role, RoleSpec, annotation, launcher_holds_ranks},
+    spec::{Framework, Job, MpiImplementation, Role, RoleSpec, annotation, holds_ranks},
 };
 
 /// Where the memory that processes of a pod share is.
@@ -191,7 +191,7 @@ fn fit_each(job: &Job, fit: impl Fn(Role, &mut RoleSpec, bool, &mut RoleFitting)
     let mut fitted = job.clone();
     let mut roles = BTreeMap::new();
     for (role, spec) in &mut fitted.roles {
-        let holds_ranks = *role != Role::Launcher || launcher_holds_ranks(job);
+        let holds_ranks = holds_ranks(job, *role);
         let mut fitting = RoleFitting::default();
         fit(*role, spec, holds_ranks, &mut fitting);
         roles.insert(*role, fitting);

@@ -61,6 +61,7 @@ fn has_new_end(job: &Job, record: &JobRecord, pod: &ObservedPod) -> bool {
         && pod.deleted_at.is_none()
         && pod.exit.is_some_and(|exit| exit.code != 0);
     let wanted = pod.attempt == record.attempt
+        && !pod.slot.role.is_initializer()
         && pod.slot.index < job.role_replicas(pod.slot.role)
         && !record.dismissed.contains(&pod.uid);
     if !by_itself || !wanted || pod.ends == 0 {

@@ -196,7 +196,11 @@ impl<'a> Pass<'a> {
         record.replicas = self.job.replicas();
         // What an initializer fetched stays on its volume.
         record.succeeded.retain(|role, _| role.is_initializer());
-        record.dismissed.clear();
+        // The pod of an initializer outlives the attempt, and is paid for once.
+        let pods = self.observed.pods.iter();
+        let initializers = pods.filter(|pod| pod.slot.role.is_initializer());
+        let kept: BTreeSet<&str> = initializers.map(|pod| pod.uid.as_str()).collect();
+        record.dismissed.retain(|uid| kept.contains(uid.as_str()));
         record.restarts.clear();
         record.last_ends.clear();
         record.retry_at = None;

@@ -142,9 +142,10 @@ fn wanted(
     };
     let held = roster.notable.iter().filter(held).map(|pod| pod.slot);
     let mut wanted = BTreeMap::new();
-    // A launcher trains nothing: it starts the ranks in the others.
+    // A launcher trains nothing: it starts the ranks in the others. Initializers run before them.
     for slot in missing.iter().copied().chain(held) {
         if slot.role != Role::Launcher
+            && !slot.role.is_initializer()
             && let Some(node) = seats.get(&slot)
         {
             wanted.entry(node.clone()).or_insert(slot);

@@ -13,7 +13,7 @@ use super::{
     cause::{Cause, Failure, headline},
     converge,
     in_place::{self, Held},
-    messages,
+    initializer, messages,
     messages::Fails,
     mutant, no_progress,
     pass::Pass,
@@ -43,6 +43,7 @@ const PAUSE_MAX: Duration = Duration::from_mins(5);
 /// Answers every failure that is seen. The error is why the job fails.
 pub(super) fn recover(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), Fails> {
     let attempt = pass.status.trainyard.attempt;
+    initializer::recover(pass, roster)?;
     match pass.job.restart_scope() {
         RestartScope::Gang => recover_gang(pass, roster)?,
         RestartScope::Pod => recover_pods(pass, roster)?,
@@ -90,7 +91,7 @@ fn fail_if_none_left(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), Fai
 
 fn recover_gang(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), Fails> {
     let step = in_place::observe(pass);
-    let mut failures = failures(pass, roster);
+    let mut failures = failures_of_gang(pass, roster);
     // A pod that failed explains its program, too.
     let known: BTreeSet<Slot> = failures.iter().map(|failure| failure.slot).collect();
     let programs = in_place::programs(pass, &step).into_iter();
@@ -148,7 +149,7 @@ fn recover_gang(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), Fails> {
 fn recover_pods(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), Fails> {
     charge_restarts_in_place(pass, roster)?;
     alone::note_ends(pass, roster)?;
-    let failures = failures(pass, roster);
+    let failures = failures_of_gang(pass, roster);
     // One pod that ends the job ends it, whatever else is seen.
     if let Some(fatal) = failures
         .iter()
@@ -199,8 +200,15 @@ fn restart_if_asked(pass: &mut Pass<'_>, roster: &Roster<'_>, attempt: u32) {
     }
 }
 
+/// The same, without those of initializers.
+fn failures_of_gang(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Vec<Failure> {
+    let mut failures = failures(pass, roster);
+    failures.retain(|failure| !failure.slot.role.is_initializer());
+    failures
+}
+
 /// Every pod that failed and is not handled yet.
-fn failures(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Vec<Failure> {
+pub(super) fn failures(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Vec<Failure> {
     let mut failures = Vec::new();
     for pod in &roster.notable {
         if let Some(cause) = failure_of(pass, pod) {
@@ -262,7 +270,9 @@ fn say_silent_nodes(pass: &mut Pass<'_>, roster: &Roster<'_>) {
 /// Whether the pod of `slot` existed and is gone, without having succeeded.
 fn vanished(pass: &Pass<'_>, slot: Slot) -> bool {
     let record = &pass.status.trainyard;
-    record.formed
+    // An initializer that is gone is made again, by itself.
+    !slot.role.is_initializer()
+        && record.formed
         && record
             .replicas
             .get(&slot.role)
@@ -295,7 +305,8 @@ fn resize_gang(pass: &mut Pass<'_>) {
 
 /// Counts restarts in place by the kubelet against the user's limit.
 fn charge_restarts_in_place(pass: &mut Pass<'_>, roster: &Roster<'_>) -> Result<(), Fails> {
-    for pod in roster.notable.iter().filter(|pod| pod.restarts > 0) {
+    let restarted = roster.notable.iter().filter(|pod| pod.restarts > 0);
+    for pod in restarted.filter(|pod| !pod.slot.role.is_initializer()) {
         let record = &mut pass.status.trainyard;
         let policy = pass
             .job
@@ -428,7 +439,7 @@ pub(super) fn remember(pass: &mut Pass<'_>, failure: &Failure, account: Account)
     });
 }
 
-fn fails(pass: &mut Pass<'_>, failure: &Failure, failures: &[Failure]) -> Fails {
+pub(super) fn fails(pass: &mut Pass<'_>, failure: &Failure, failures: &[Failure]) -> Fails {
     remember(pass, failure, failure.cause.account());
     let job = pass.job;
     let role = failure.slot.role;

@@ -40,7 +40,9 @@ impl<'a> Roster<'a> {
             .collect();
         for pod in &observed.pods {
             let counts_old = mutant::is(mutant::Mutant::CountsOldAttempts);
-            let old = pod.attempt < record.attempt && !counts_old;
+            // An initializer is no part of a gang, so it outlives one.
+            let old =
+                pod.attempt < record.attempt && !counts_old && !pod.slot.role.is_initializer();
             let kept = record.keeps_pods_of() == Some(pod.attempt);
             if old && !kept {
                 roster.stale.push(pod);

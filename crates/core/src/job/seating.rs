@@ -137,7 +137,8 @@ pub(super) fn end_evicted(pass: &mut Pass<'_>) -> Result<(), Fails> {
     }
     let message = format!("The gang is preempted: {why}.");
     pass.emit(EventKind::Warning, EventReason::Preempted, message);
-    let first = pass.job.slots().next();
+    let mut slots = pass.job.slots();
+    let first = slots.find(|slot| !slot.role.is_initializer());
     let failure = Failure {
         slot: first.unwrap_or(Slot::new(Role::Worker, 0)),
         cause: Cause::Disrupted {
@@ -238,6 +239,7 @@ pub(super) fn ask(pass: &mut Pass<'_>, roster: &Roster<'_>, missing: &[Slot]) ->
             let unseated = pass
                 .job
                 .slots()
+                .filter(|slot| !slot.role.is_initializer())
                 .any(|slot| !seats.contains_key(&slot) && !record.has_succeeded(slot));
             if unseated {
                 pass.actions.push(Action::AskSeats);
@@ -294,6 +296,10 @@ pub(super) fn ask_first(observed: &Observed, decision: Decision) -> Decision {
 
 /// Where the new pod of `slot` may go; nothing where it is not to be created yet.
 pub(super) fn seat(pass: &Pass<'_>, binding: Binding, slot: Slot) -> Option<Seat> {
+    if slot.role.is_initializer() {
+        // It is no member of the gang, so no node is kept for it.
+        return Some(Seat::Open);
+    }
     let given = match (binding, &pass.observed.seating) {
         (Binding::Open, _) => return Some(Seat::Open),
         (Binding::Seated, Seating::Given(seats)) => seats.get(&slot),

@@ -214,6 +214,9 @@ pub struct JobRecord {
     pub succeeded: BTreeMap<Role, IndexSet>,
     /// Failure budget used so far, by account.
     pub spent: Spent,
+    /// Failures of initializers on the user's account, which the budget of the job does not pay for.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub initializers: BTreeMap<Role, u32>,
     /// Pods of this attempt that are paid for or no longer wanted, and not gone yet.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub dismissed: BTreeSet<PodUid>,

@@ -8,6 +8,7 @@ mod fabrics;
 mod groups;
 mod hunted;
 mod in_place;
+mod initializers;
 mod no_progress;
 mod preflights;
 mod reports;
@@ -24,7 +25,7 @@ use crate::{
     ledger::Phase,
     progress::Figure,
     reason::Code,
-    spec::{CleanPodPolicy, Compat, Job, Kind, RestartPolicy, RestartScope, Role, Slot},
+    spec::{CleanPodPolicy, Compat, Framework, Job, Kind, RestartPolicy, RestartScope, Role, Slot},
 };
 
 const MASTER: Slot = Slot {

@@ -148,7 +148,9 @@ impl Group {
     ) -> Result<Self, LaunchError> {
         let none = SchedulingPolicy::default();
         let policy = job.run_policy.scheduling.as_ref().unwrap_or(&none);
-        let needed = gang_minimum(job, job.total_replicas() as usize);
+        // What initializes has ended before the gang is there.
+        let gang = job.slots().filter(|slot| !slot.role.is_initializer());
+        let needed = gang_minimum(job, gang.count());
         let needed = u32::try_from(needed).unwrap_or(u32::MAX);
         let late = if job.launcher_waits() {
             job.role_replicas(Role::Launcher)
@@ -242,6 +244,7 @@ fn needs(job: &Job, plan: &Plan<'_>, count: u32) -> Result<Resources, LaunchErro
         .roles
         .keys()
         .copied()
+        .filter(|role| !role.is_initializer())
         .partition(|role| *role == Role::Launcher);
     for role in first.into_iter().chain(others) {
         let pods = job.role_replicas(role).min(left);

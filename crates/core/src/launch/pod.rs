@@ -120,7 +120,8 @@ pub fn slot_of(job: &Job, labels: &BTreeMap<String, String>) -> Option<Slot> {
     let role = Role::ALL
         .into_iter()
         .find(|role| text(key) == Some(role.lower()))?;
-    if role == Role::Launcher {
+    // That of an `MPIJob` is one pod without an index.
+    if role == Role::Launcher && job.kind != Kind::Train {
         return Some(Slot::new(role, 0));
     }
     let index: u32 = text(index)?.parse().ok()?;

@@ -129,7 +129,7 @@ pub fn covers(job: &Job, fabric: Option<&Fabric>) -> String {
     let asked: Vec<_> = job
         .roles
         .iter()
-        .filter(|(role, _)| **role != Role::Launcher)
+        .filter(|(role, _)| **role != Role::Launcher && !role.is_initializer())
         .map(|(role, spec)| {
             let needs = Needs {
                 asked_by: None,

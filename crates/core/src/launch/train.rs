@@ -100,6 +100,15 @@ impl<'a> Wiring<'a> {
             .position(|known| *known == role)
             .unwrap_or(0);
         let count = self.own.order.len().to_string();
+        let group_of = |role: Role| self.own.groups.get(&role).map_or("default", String::as_str);
+        let group = group_of(role);
+        let members = self
+            .own
+            .order
+            .iter()
+            .filter(|other| group_of(**other) == group);
+        let in_group = members.clone().count().to_string();
+        let place_in_group = members.take_while(|other| **other != role).count();
         let key = digest::sha1(format!("{namespace}/{name}-{}-0", role.lower()).as_bytes());
         let mut marks = BTreeMap::from([
             (JOB.to_owned(), name.to_string()),
@@ -111,9 +120,9 @@ impl<'a> Wiring<'a> {
             ("job-index", "0"),
             ("job-global-index", place.to_string().as_str()),
             ("job-key", key.as_str()),
-            ("group-name", "default"),
-            ("group-replicas", count.as_str()),
-            ("job-group-index", place.to_string().as_str()),
+            ("group-name", group),
+            ("group-replicas", in_group.as_str()),
+            ("job-group-index", place_in_group.to_string().as_str()),
         ] {
             marks.insert(format!("{PREFIX}{mark}"), value.to_owned());
         }
@@ -149,7 +158,7 @@ impl<'a> Wiring<'a> {
                     variable("PET_NPROC_PER_NODE", own.processes.clone()),
                     rank("PET_NODE_RANK"),
                 ];
-                if !tune {
+                if tune.is_none() {
                     variables.extend([
                         variable("PET_MASTER_ADDR", self.address()),
                         variable("PET_MASTER_PORT", port),
@@ -195,8 +204,18 @@ impl<'a> Wiring<'a> {
             Policy::Torch { also, .. } => also,
             _ => &[],
         };
+        let tune = match &own.policy {
+            Policy::Torch { tune, .. } => tune.as_deref(),
+            _ => None,
+        };
         for container in &mut spec.containers {
             if role == trains && container.name == "node" {
+                if let Some(tune) = tune {
+                    // Only here are the port and the number of nodes those of this run.
+                    let address = format!("{}:{}", self.address(), own.port);
+                    let rest = tune.rest(&address, nodes);
+                    container.command.get_or_insert_default().extend(rest);
+                }
                 if first {
                     insert(container, own.variables_at, &variables);
                 } else {

@@ -23,7 +23,9 @@ pub(super) static RULES: &[Advice] = &[
             ODD,
             "Service without pods",
             "The selector of the Service matches no pod of the files. Pods of a job have the labels of their template and \
-             `training.kubeflow.org/job-name`, `…/replica-type` and `…/replica-index`; `job-name` alone is a label of a batch Job.",
+             `training.kubeflow.org/job-name`, `…/replica-type` and `…/replica-index`; those of a TrainJob have \
+             `jobset.sigs.k8s.io/jobset-name` and `…/replicatedjob-name`. `job-name` is a label of a batch Job; on pods of a \
+             TrainJob its value is `<job>-node-0`.",
         ),
         look: Look::Companion(selectors::service),
     },

@@ -92,12 +92,15 @@ fn round(
             wanted.push((finding, edits));
         }
     }
+    let beside: Vec<&spec::Document> = others.iter().flat_map(|file| &file.documents).collect();
     let attempt = |edits: &[(&Finding, Vec<Edit>)]| {
         let text = applied(
             &file.text,
             edits.iter().flat_map(|(_, edits)| edits).collect(),
         )?;
-        let next = spec::read(text.as_bytes()).ok()?;
+        let mut next = spec::read(text.as_bytes()).ok()?;
+        // The runtime of a job may be in another file.
+        spec::share_runtimes_beside(&mut next.documents, &beside);
         let better = badness(&findings(&next, others, profile)) < badness(before);
         let done = edits
             .iter()

@@ -54,8 +54,17 @@ impl<'a> Index<'a> {
     pub(super) fn add_pods(&mut self, document: &'a Document) {
         let namespace = document.namespace().unwrap_or(spec::DEFAULT_NAMESPACE);
         let name = document.name().map(|(name, _)| name);
-        // The pods of a TrainJob follow from its runtime.
-        if let Some(kind) = document.job_kind().filter(|kind| *kind != Kind::Train) {
+        if document.job_kind() == Some(Kind::Train) {
+            // Its pods have these labels, and those of a runtime that the files need not show.
+            let labels = BTreeMap::from([
+                ("jobset.sigs.k8s.io/jobset-name", name),
+                ("jobset.sigs.k8s.io/replicatedjob-name", None),
+                ("batch.kubernetes.io/job-completion-index", None),
+                (annotation::ATTEMPT, None),
+            ]);
+            return self.push(namespace, labels, BTreeSet::new(), true);
+        }
+        if let Some(kind) = document.job_kind() {
             let roles = at(&document.tree, &["spec", kind.replica_map()]);
             let Some(Value::Map(roles)) = roles.map(|roles| &roles.value) else {
                 return;

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     fabric::{self, Fabric},
     quantity,
-    spec::{Framework, Job, Role, is_within, keeps, launcher_holds_ranks, wire::wire},
+    spec::{Framework, Job, Role, holds_ranks, is_within, keeps, wire::wire},
 };
 
 /// The label of a node with the model of its GPUs, which jobs select by.
@@ -141,7 +141,7 @@ pub fn needs(job: &Job, fabric: Option<&Fabric>, role: Role) -> Needs {
         locks_memory: locks_memory(trainer).then_some(true),
         ..Needs::default()
     };
-    if role != Role::Launcher || launcher_holds_ranks(job) {
+    if holds_ranks(job, role) {
         network_needs(&mut needs, trainer, fabric);
     }
     needs

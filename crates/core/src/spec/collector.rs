@@ -124,6 +124,11 @@ impl<'a> Place<'a> {
         }
     }
 
+    /// Where it is, or what is around it.
+    pub(crate) fn span(&self) -> Span {
+        self.span
+    }
+
     /// Whether the document has it.
     pub(crate) fn is_there(&self) -> bool {
         self.node.is_some()

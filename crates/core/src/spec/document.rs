@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use super::{Entry, File, Kind, Node, Value};
+use super::{Entry, File, Kind, Node, Runtimes, Value};
 use crate::finding::Span;
 
 /// The `apiVersion` of a fabric.
@@ -18,7 +18,7 @@ pub struct Document {
     /// The text of the whole file, which positions refer to; empty for an object of the API.
     pub(crate) source: Arc<str>,
     /// The runtimes of the same files, where it is a `TrainJob`.
-    pub(crate) runtimes: Arc<[Node]>,
+    pub(crate) runtimes: Arc<Runtimes>,
 }
 
 /// What a document is in a file.

@@ -17,6 +17,14 @@ const LEADING: [Role; 9] = [
     Role::ModelInitializer,
 ];
 
+/// Whether pods of `role` hold ranks. Initializers run before those that do, and a launcher may only start them.
+pub fn holds_ranks(job: &Job, role: Role) -> bool {
+    match role {
+        Role::Launcher => launcher_holds_ranks(job),
+        role => !role.is_initializer(),
+    }
+}
+
 /// Whether the launcher of an `MPIJob` holds ranks like its workers.
 pub fn launcher_holds_ranks(job: &Job) -> bool {
     match &job.framework {

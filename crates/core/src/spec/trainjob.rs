@@ -8,15 +8,17 @@
 
 mod fields;
 mod initializer;
+mod merge;
 mod patch;
 mod policy;
 mod resolve;
 mod runtime;
+mod runtimes;
 #[cfg(test)]
 mod tests;
 mod tune;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
@@ -25,6 +27,9 @@ use super::{Document, Framework, Job, Node, Role};
 pub use fields::{RuntimeSpec, TrainJobSpec};
 pub(super) use resolve::job;
 pub use runtime::BUNDLED;
+pub(crate) use runtimes::{Runtimes, add_runtimes, share_runtimes_beside};
+pub use runtimes::{share_runtimes, unused_runtimes};
+pub use tune::Tune;
 
 /// The group of a `TrainJob` and its runtimes.
 pub(super) const GROUP: &str = "trainer.kubeflow.org";
@@ -75,6 +80,14 @@ pub struct Train {
     pub coordinator: Option<String>,
     /// Claims that are created with the job, and whether they stay when it is deleted.
     pub claims: Vec<(PersistentVolumeClaim, bool)>,
+    /// The group of a role, where it is not `default`.
+    pub groups: BTreeMap<Role, String>,
+    /// How often a failed initializer runs again. What it fails is not on the budget of the job.
+    pub retries: BTreeMap<Role, u32>,
+    /// Labels of the runtime's template, which all pods and their Service have.
+    pub labels: BTreeMap<String, String>,
+    /// Annotations of the same.
+    pub annotations: BTreeMap<String, String>,
 }
 
 /// How nodes find each other.
@@ -87,8 +100,8 @@ pub enum Policy {
     Torch {
         /// Containers that are given the same variables.
         also: Vec<(Role, Vec<String>)>,
-        /// Whether the program is `tune run`, which is given the address on its command line.
-        tune: bool,
+        /// What is added to the command `tune run`, where that is the program.
+        tune: Option<Box<Tune>>,
     },
     /// Variables of `jax.distributed`.
     Jax,
@@ -144,25 +157,6 @@ fn is_runtime(tree: &Node) -> bool {
     group == Some(GROUP) && text("kind").is_some_and(|kind| RUNTIMES.contains(&kind))
 }
 
-/// Shows every `TrainJob` of `documents` the runtimes among them. Documents of several files are shown all of them.
-pub fn share_runtimes<'a>(documents: impl IntoIterator<Item = &'a mut Document>) {
-    let mut documents: Vec<&mut Document> = documents.into_iter().collect();
-    let has_job = |document: &&mut Document| document.job_kind() == Some(super::Kind::Train);
-    if !documents.iter().any(has_job) {
-        return;
-    }
-    let runtimes: Arc<[Node]> = documents
-        .iter()
-        .filter(|document| document.is_runtime())
-        .map(|document| document.tree.clone())
-        .collect();
-    for document in &mut documents {
-        if document.job_kind() == Some(super::Kind::Train) {
-            document.runtimes = Arc::clone(&runtimes);
-        }
-    }
-}
-
 /// Sets the variable `name` in every container of `job`, in place of one that is there.
 pub fn set_in_all(job: &mut Job, name: &str, value: &str) {
     for role in job.roles.values_mut() {
@@ -172,7 +166,7 @@ pub fn set_in_all(job: &mut Job, name: &str, value: &str) {
         let inits = spec.init_containers.iter_mut().flatten();
         for container in spec.containers.iter_mut().chain(inits) {
             let variable = resolve::variable(name, value);
-            resolve::upsert(container.env.get_or_insert_default(), variable);
+            merge::upsert_all(container.env.get_or_insert_default(), [variable]);
         }
     }
 }

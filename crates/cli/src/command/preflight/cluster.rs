@@ -160,7 +160,7 @@ fn of_job(
 fn on_nodes(job: &Job, nodes: BTreeSet<String>) -> BTreeMap<String, Slot> {
     let slots: Vec<Slot> = job
         .slots()
-        .filter(|slot| slot.role != Role::Launcher)
+        .filter(|slot| slot.role != Role::Launcher && !slot.role.is_initializer())
         .collect();
     let last = slots.last().copied();
     let slots = slots.into_iter().chain(last.into_iter().cycle());
@@ -188,7 +188,8 @@ fn seats(job: &Job, snapshot: &Snapshot) -> Result<BTreeMap<String, Slot>, Failu
         .map(|seat| (seat.pod.as_str(), seat.node.as_str()))
         .collect();
     let mut seats = BTreeMap::new();
-    for slot in job.slots().filter(|slot| slot.role != Role::Launcher) {
+    let trains = |slot: &Slot| slot.role != Role::Launcher && !slot.role.is_initializer();
+    for slot in job.slots().filter(trains) {
         if let Some(node) = given.get(job.pod_name(slot).as_str()) {
             seats.entry((*node).to_owned()).or_insert(slot);
         }

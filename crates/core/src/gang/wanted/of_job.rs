@@ -10,7 +10,7 @@ use crate::{
     gang::GangKey,
     launch::{self, Cluster, LaunchError, LaunchedPod, Plan},
     resources::Resources,
-    spec::{Framework, Job, Role, Slot, Switch, annotation, gang_minimum, launcher_holds_ranks},
+    spec::{Framework, Job, Role, Slot, Switch, annotation, gang_minimum, holds_ranks},
 };
 
 /// The label that differs from pod to pod of a role.
@@ -44,11 +44,13 @@ impl Gang {
             safe_at: job.settings.checkpointed_at,
             runs_since: None,
         };
-        let holds_ranks = |role| role != Role::Launcher || launcher_holds_ranks(job);
+        // Initializers end before the gang begins, and need no nodes with it.
+        let holds_ranks = |role| holds_ranks(job, role);
         let (first, last): (Vec<Role>, Vec<Role>) = job
             .roles
             .keys()
             .copied()
+            .filter(|role| !role.is_initializer())
             .partition(|role| holds_ranks(*role));
         for role in first.into_iter().chain(last) {
             let replicas = job.role_replicas(role);

@@ -270,6 +270,49 @@ fn labels_and_subdomain_of_the_runtime() {
 }
 
 #[test]
+fn groups_and_the_service_follow_the_template() {
+    let text = "  runtimeRef: {name: r}\n---\napiVersion: trainer.kubeflow.org/v1alpha1\nkind: ClusterTrainingRuntime\nmetadata: {name: r}\nspec: {template: {metadata: {labels: {team: a}, annotations: {note: b}}, spec: {replicatedJobs: [{name: model-initializer, template: {spec: {template: {spec: {containers: [{name: model-initializer, image: i}]}}}}}, {name: node, groupName: gpus, template: {metadata: {labels: {trainer.kubeflow.org/trainjob-ancestor-step: trainer}}, spec: {template: {spec: {containers: [{name: node, image: i}]}}}}}]}}}\n";
+    let job = job_named("t", text);
+    let labels = pod(&job, Role::Node, 0).metadata.labels.unwrap();
+    for (label, want) in [
+        ("group-name", "gpus"),
+        ("group-replicas", "1"),
+        ("job-group-index", "0"),
+        ("job-global-index", "1"),
+    ] {
+        assert_eq!(
+            labels[&format!("jobset.sigs.k8s.io/{label}")],
+            want,
+            "{label}"
+        );
+    }
+    let cluster = Cluster::default();
+    let plan = Plan::new(&job, &cluster).unwrap();
+    let service = plan.objects().find_map(|object| match object {
+        Object::Service(service) => Some(service.metadata.clone()),
+        _ => None,
+    });
+    let service = service.unwrap();
+    assert_eq!(service.labels.unwrap()["team"], "a");
+    assert_eq!(service.annotations.unwrap()["note"], "b");
+}
+
+#[test]
+fn a_pod_of_a_launcher_keeps_its_index() {
+    let job = job_named(
+        "t",
+        "  runtimeRef: {name: deepspeed-distributed}\n  trainer: {numNodes: 2}\n",
+    );
+    for index in [0, 1] {
+        let mut labels = pod(&job, Role::Launcher, 0).metadata.labels.unwrap();
+        let key = "batch.kubernetes.io/job-completion-index";
+        labels.insert(key.to_owned(), index.to_string());
+        let slot = slot_of(&job, &labels);
+        assert_eq!(slot, Some(Slot::new(Role::Launcher, index)));
+    }
+}
+
+#[test]
 fn claims_that_are_retained_have_no_owner() {
     let text = |word: &str| {
         format!(

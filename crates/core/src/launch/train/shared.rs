@@ -59,8 +59,13 @@ fn metadata(job: &Job, name: String) -> ObjectMeta {
 }
 
 fn service(job: &Job, own: &Train) -> Service {
+    let stated = |own: &BTreeMap<String, String>| Some(own.clone()).filter(|own| !own.is_empty());
     Service {
-        metadata: metadata(job, own.subdomain.clone()),
+        metadata: ObjectMeta {
+            labels: stated(&own.labels),
+            annotations: stated(&own.annotations),
+            ..metadata(job, own.subdomain.clone())
+        },
         spec: Some(ServiceSpec {
             cluster_ip: Some("None".to_owned()),
             publish_not_ready_addresses: Some(own.names_unready),

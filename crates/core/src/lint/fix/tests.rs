@@ -4,6 +4,18 @@ use serde_json::Value as Json;
 
 use super::{super::examples, *};
 
+#[test]
+fn runtimes_of_other_files_are_not_lost() {
+    let job = "apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob\nmetadata: {name: t}\nspec:\n  runtimeRef: {name: r}\n  trainer:\n    numNodes: \"2\"\n";
+    let runtime = "apiVersion: trainer.kubeflow.org/v1alpha1\nkind: ClusterTrainingRuntime\nmetadata: {name: r}\nspec: {mlPolicy: {torch: {}}, template: {spec: {replicatedJobs: [{name: node, template: {metadata: {labels: {trainer.kubeflow.org/trainjob-ancestor-step: trainer}}, spec: {template: {spec: {containers: [{name: node, image: 'a/b:1'}]}}}}}]}}}\n";
+    let mut job = spec::read(job.as_bytes()).unwrap();
+    let mut runtime = spec::read(runtime.as_bytes()).unwrap();
+    let both = job.documents.iter_mut().chain(&mut runtime.documents);
+    spec::share_runtimes(both);
+    let fixed = fix(&job, &[&runtime], None).unwrap();
+    assert!(fixed.text.contains("numNodes: 2\n"), "{}", fixed.text);
+}
+
 const JOB: &str = "\
 apiVersion: kubeflow.org/v1
 kind: PyTorchJob

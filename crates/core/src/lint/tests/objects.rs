@@ -124,6 +124,69 @@ fn train_jobs_are_judged_by_what_they_say() {
 }
 
 #[test]
+fn train_jobs_in_other_objects_are_judged_as_alone() {
+    let runtime = "apiVersion: trainer.kubeflow.org/v1alpha1\nkind: ClusterTrainingRuntime\nmetadata: {name: r}\nspec: {mlPolicy: {torch: {}}, template: {spec: {replicatedJobs: [{name: node, template: {metadata: {labels: {trainer.kubeflow.org/trainjob-ancestor-step: trainer}}, spec: {template: {spec: {containers: [{name: node, image: 'team/train:1.0'}]}}}}}]}}}\n";
+    let job = "apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob\nmetadata: {name: t}\nspec:\n  runtimeRef: {name: r}\n  trainer: {numNodes: 2, image: 'team/train:latest'}\n";
+    let alone = codes(&format!("{job}---\n{runtime}"));
+    assert_eq!(alone, ["TY601"]);
+    let item = |text: &str| format!("- {}", indented(text, "  ").trim_start());
+    let cases = [
+        (
+            "beside",
+            format!(
+                "apiVersion: workload.codeflare.dev/v1beta2\nkind: AppWrapper\nmetadata: {{name: w}}\nspec:\n  components:\n  - template:\n{}---\n{runtime}",
+                indented(job, "      ")
+            ),
+        ),
+        (
+            "in the same",
+            format!(
+                "apiVersion: workload.codeflare.dev/v1beta2\nkind: AppWrapper\nmetadata: {{name: w}}\nspec:\n  components:\n  - template:\n{}  - template:\n{}",
+                indented(runtime, "      "),
+                indented(job, "      ")
+            ),
+        ),
+        (
+            "list",
+            format!(
+                "apiVersion: v1\nkind: List\nitems:\n{}{}",
+                item(runtime),
+                item(job)
+            ),
+        ),
+        (
+            "text",
+            format!(
+                "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: m}}\ndata:\n  job.yaml: |\n{}---\n{runtime}",
+                indented(job, "    ")
+            ),
+        ),
+        (
+            "text with its runtime",
+            format!(
+                "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: m}}\ndata:\n  job.yaml: |\n{}    ---\n{}",
+                indented(job, "    "),
+                indented(runtime, "    ")
+            ),
+        ),
+    ];
+    for (name, text) in cases {
+        let found = codes(&text);
+        let found: Vec<&str> = found.into_iter().filter(|code| *code != "TY102").collect();
+        assert_eq!(found, ["TY601"], "{name}: {text}");
+    }
+}
+
+#[test]
+fn a_service_may_select_the_pods_of_a_train_job() {
+    let job = "apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob\nmetadata: {name: t}\nspec:\n  runtimeRef: {name: torch-distributed}\n";
+    let service = "---\napiVersion: v1\nkind: Service\nmetadata: {name: s}\nspec: {clusterIP: None, selector: {jobset.sigs.k8s.io/jobset-name: t}}\n";
+    let pod = "---\napiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c, image: 'a:1', command: [a]}]}\n";
+    let codes = codes(&format!("{job}{service}{pod}"));
+    assert!(!codes.contains(&"TY901"), "{codes:?}");
+}
+
+#[test]
 fn every_role_of_a_job_in_a_text_is_linted() {
     let role = "replicas: 1, template: {spec: {containers: [{name: pytorch, image: 'a:latest'}]}}";
     let workflow = format!(

@@ -6,7 +6,8 @@ use k8s_openapi::api::core::v1::{EnvFromSource, PodSpec, SecretEnvSource};
 
 use super::{
     fields::{Fetch, Initializer},
-    resolve::{container_mut, upsert, variable},
+    merge::upsert_all,
+    resolve::{check_count, container_mut, variable},
 };
 use crate::{
     finding::catalogue,
@@ -32,6 +33,8 @@ pub(super) fn apply(
         };
         let place = place.key(key);
         check_uri(fetch.storage_uri.as_deref(), &place);
+        let field = format!("initializer.{key}.env");
+        check_count(fetch.env.as_deref(), &field, &place.key("env"));
         let name = role.lower();
         let Some(spec) = roles
             .get_mut(&role)
@@ -69,12 +72,8 @@ pub(super) fn apply(
 
 fn give(container: &mut k8s_openapi::api::core::v1::Container, fetch: Fetch) {
     let env = container.env.get_or_insert_default();
-    if let Some(uri) = fetch.storage_uri {
-        upsert(env, variable("STORAGE_URI", &uri));
-    }
-    for variable in fetch.env.into_iter().flatten() {
-        upsert(env, variable);
-    }
+    let uri = fetch.storage_uri.map(|uri| variable("STORAGE_URI", &uri));
+    upsert_all(env, uri.into_iter().chain(fetch.env.into_iter().flatten()));
     if let Some(secret) = fetch.secret_ref {
         container
             .env_from

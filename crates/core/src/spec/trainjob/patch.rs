@@ -10,7 +10,7 @@ use super::{
         ContainerPatch, JobSetSpec, JobSetTemplate, MetadataPatch, PodSpecPatch,
         ReplicatedJobPatch, RuntimePatch,
     },
-    resolve::{upsert, upsert_by},
+    merge::{merge_list, merged, sources},
 };
 use crate::{
     finding::catalogue,
@@ -37,7 +37,7 @@ pub(super) fn apply(template: &mut JobSetTemplate, patches: Vec<RuntimePatch>, p
         place.report(RULE, message);
     }
     let mut managers = BTreeSet::new();
-    for (index, patch) in patches.into_iter().enumerate() {
+    for (index, patch) in patches.into_iter().enumerate().take(MOST) {
         let place = place.index(index);
         let manager = patch.manager.unwrap_or_default();
         if !is_manager(&manager) {
@@ -66,14 +66,33 @@ pub(super) fn apply(template: &mut JobSetTemplate, patches: Vec<RuntimePatch>, p
         }
         let jobs = change.spec.and_then(|spec| spec.replicated_jobs);
         let place = place.key("spec").key("replicatedJobs");
+        let mut seen = BTreeSet::new();
         for (index, job) in jobs.into_iter().flatten().enumerate() {
-            patch_job(
-                template.spec.get_or_insert_default(),
-                job,
-                &place.index(index),
-            );
+            let place = place.index(index);
+            if !is_first(&mut seen, job.name.as_deref(), "job", &place) {
+                continue;
+            }
+            patch_job(template.spec.get_or_insert_default(), job, &place);
         }
     }
+}
+
+/// Whether `name` is not in its list yet: the API takes each name once.
+fn is_first(
+    seen: &mut BTreeSet<String>,
+    name: Option<&str>,
+    what: &str,
+    place: &Place<'_>,
+) -> bool {
+    let name = name.unwrap_or_default();
+    let is_first = seen.insert(name.to_owned());
+    if !is_first {
+        let message = format!("the list names the {what} `{name}` twice");
+        place
+            .key("name")
+            .report_with(RULE, message, "make one entry of the two");
+    }
+    is_first
 }
 
 fn is_manager(text: &str) -> bool {
@@ -90,11 +109,11 @@ fn is_manager(text: &str) -> bool {
 fn patch_job(set: &mut JobSetSpec, patch: ReplicatedJobPatch, place: &Place<'_>) {
     let jobs = set.replicated_jobs.get_or_insert_default();
     let name = patch.name.unwrap_or_default();
-    let names: Vec<String> = jobs.iter().filter_map(|job| job.name.clone()).collect();
-    let Some(job) = jobs
-        .iter_mut()
-        .find(|job| job.name.as_deref() == Some(name.as_str()))
-    else {
+    let found = jobs
+        .iter()
+        .position(|job| job.name.as_deref() == Some(name.as_str()));
+    let Some(job) = found.and_then(|found| jobs.get_mut(found)) else {
+        let names: Vec<String> = jobs.iter().filter_map(|job| job.name.clone()).collect();
         let message = format!("the runtime has no job `{name}`, it has {}", list(&names));
         return report_near(&place.key("name"), message, &name, &names);
     };
@@ -133,15 +152,11 @@ fn patch_pod(pod: &mut PodSpec, patch: PodSpecPatch, job: &str, place: &Place<'_
     if patch.service_account_name.is_some() {
         pod.service_account_name = patch.service_account_name;
     }
-    if patch.security_context.is_some() {
-        pod.security_context = patch.security_context;
-    }
     if patch.termination_grace_period_seconds.is_some() {
         pod.termination_grace_period_seconds = patch.termination_grace_period_seconds;
     }
-    if patch.affinity.is_some() {
-        pod.affinity = patch.affinity;
-    }
+    pod.security_context = merged(pod.security_context.take(), patch.security_context);
+    pod.affinity = merged(pod.affinity.take(), patch.affinity);
     if let Some(labels) = patch.node_selector {
         pod.node_selector.get_or_insert_default().extend(labels);
     }
@@ -149,23 +164,22 @@ fn patch_pod(pod: &mut PodSpec, patch: PodSpecPatch, job: &str, place: &Place<'_
     if patch.tolerations.is_some() {
         pod.tolerations = patch.tolerations;
     }
-    for volume in patch.volumes.into_iter().flatten() {
-        upsert_by(pod.volumes.get_or_insert_default(), volume, |volume| {
-            volume.name.clone()
-        });
-    }
-    for secret in patch.image_pull_secrets.into_iter().flatten() {
-        upsert_by(
-            pod.image_pull_secrets.get_or_insert_default(),
-            secret,
-            |secret| secret.name.clone(),
-        );
-    }
-    for gate in patch.scheduling_gates.into_iter().flatten() {
-        upsert_by(pod.scheduling_gates.get_or_insert_default(), gate, |gate| {
-            gate.name.clone()
-        });
-    }
+    let given: Vec<String> = patch
+        .volumes
+        .iter()
+        .flatten()
+        .map(|it| it.name.clone())
+        .collect();
+    merge_list(&mut pod.volumes, patch.volumes, |volume| &volume.name);
+    check_volumes(pod, &given, job, &place.key("volumes"));
+    merge_list(
+        &mut pod.image_pull_secrets,
+        patch.image_pull_secrets,
+        |secret| &secret.name,
+    );
+    merge_list(&mut pod.scheduling_gates, patch.scheduling_gates, |gate| {
+        &gate.name
+    });
     let inits = pod.init_containers.get_or_insert_default();
     patch_containers(
         inits,
@@ -184,17 +198,48 @@ fn patch_pod(pod: &mut PodSpec, patch: PodSpecPatch, job: &str, place: &Place<'_
     );
 }
 
+/// A volume that is merged with one of another source has two, which the API refuses.
+fn check_volumes(pod: &PodSpec, given: &[String], job: &str, place: &Place<'_>) {
+    if given.is_empty() {
+        return;
+    }
+    let places: BTreeMap<&str, usize> = (given.iter().enumerate())
+        .map(|(index, name)| (name.as_str(), index))
+        .collect();
+    for volume in pod.volumes.iter().flatten() {
+        let Some(index) = places.get(volume.name.as_str()) else {
+            continue;
+        };
+        let sources = sources(volume);
+        if sources.len() > 1 {
+            let message = format!(
+                "volume `{}` of job `{job}` would have {} sources, {}: a patch is merged with what the runtime has",
+                volume.name,
+                sources.len(),
+                list(&sources)
+            );
+            let hint = "give the volume of the patch another name, and mount that";
+            place.index(*index).report_with(RULE, message, hint);
+        }
+    }
+}
+
 fn patch_containers(
     containers: &mut [Container],
     patches: Option<Vec<ContainerPatch>>,
     job: &str,
     place: &Place<'_>,
 ) {
+    let mut seen = BTreeSet::new();
     for (index, patch) in patches.into_iter().flatten().enumerate() {
         let place = place.index(index);
+        if !is_first(&mut seen, patch.name.as_deref(), "container", &place) {
+            continue;
+        }
         let name = patch.name.unwrap_or_default();
-        let names: Vec<String> = containers.iter().map(|it| it.name.clone()).collect();
-        let Some(container) = containers.iter_mut().find(|it| it.name == name) else {
+        let found = containers.iter().position(|it| it.name == name);
+        let Some(container) = found.and_then(|found| containers.get_mut(found)) else {
+            let names: Vec<String> = containers.iter().map(|it| it.name.clone()).collect();
             let message = format!(
                 "job `{job}` of the runtime has no such container `{name}`, it has {}",
                 list(&names)
@@ -211,19 +256,30 @@ fn patch_containers(
             );
             continue;
         }
-        for variable in patch.env.into_iter().flatten() {
-            upsert(container.env.get_or_insert_default(), variable);
-        }
-        for mount in patch.volume_mounts.into_iter().flatten() {
-            upsert_by(
-                container.volume_mounts.get_or_insert_default(),
-                mount,
-                |mount| mount.mount_path.clone(),
-            );
-        }
-        if patch.security_context.is_some() {
-            container.security_context = patch.security_context;
-        }
+        merge_list(&mut container.env, patch.env, |variable| &variable.name);
+        check_variables(container, &place.key("env"));
+        merge_list(&mut container.volume_mounts, patch.volume_mounts, |mount| {
+            &mount.mount_path
+        });
+        container.security_context =
+            merged(container.security_context.take(), patch.security_context);
+    }
+}
+
+/// A variable that is merged with one of the other kind has a value and a source, which the API refuses.
+fn check_variables(container: &Container, place: &Place<'_>) {
+    let both = container
+        .env
+        .iter()
+        .flatten()
+        .filter(|it| it.value.as_ref().is_some_and(|value| !value.is_empty()))
+        .filter(|it| it.value_from.is_some());
+    for variable in both.take_while(|_| !place.is_full()) {
+        let message = format!(
+            "variable `{}` of container `{}` would have both `value` and `valueFrom`: a patch is merged with what the runtime has",
+            variable.name, container.name
+        );
+        place.report_with(RULE, message, "give the variable of the patch another name");
     }
 }
 
@@ -241,11 +297,17 @@ fn add_all(all: &mut BTreeMap<String, String>, more: Option<BTreeMap<String, Str
 
 /// Names in backquotes, or that there are none.
 pub(super) fn list(names: &[String]) -> String {
+    // A sentence with a hundred names helps nobody, and each of many mistakes has its sentence.
+    const SHOWN: usize = 12;
     if names.is_empty() {
         return "none".to_owned();
     }
-    let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
-    names.join(", ")
+    let shown = names.iter().take(SHOWN).map(|name| format!("`{name}`"));
+    let shown: Vec<String> = shown.collect();
+    match names.len().saturating_sub(SHOWN) {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
 }
 
 fn report_near(place: &Place<'_>, message: String, word: &str, known: &[String]) {

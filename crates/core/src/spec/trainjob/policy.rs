@@ -6,11 +6,7 @@ use k8s_openapi::api::core::v1::ResourceRequirements;
 use k8s_openapi::apimachinery::pkg::{api::resource::Quantity, util::intstr::IntOrString};
 
 use super::fields::{MlPolicy, Trainer};
-use crate::{
-    finding::catalogue,
-    quantity,
-    spec::{Place, nearest::one_of},
-};
+use crate::{finding::catalogue, quantity, spec::Place};
 
 /// Processes of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,9 +30,9 @@ impl Processes {
     }
 }
 
-/// The one policy that is set; two of them, and one that is not run, are reported.
-pub(super) fn only(policy: &MlPolicy, place: &Place<'_>, runtime: &str) -> Option<&'static str> {
-    let set: Vec<&'static str> = [
+/// The policies that are set.
+pub(super) fn set(policy: &MlPolicy) -> Vec<&'static str> {
+    [
         ("torch", policy.torch.is_some()),
         ("mpi", policy.mpi.is_some()),
         ("jax", policy.jax.is_some()),
@@ -45,23 +41,36 @@ pub(super) fn only(policy: &MlPolicy, place: &Place<'_>, runtime: &str) -> Optio
     ]
     .into_iter()
     .filter_map(|(name, is_set)| is_set.then_some(name))
-    .collect();
-    if set.len() > 1 {
-        let message = format!(
-            "runtime `{runtime}` has {} policies, {}; `mlPolicy` takes at most one",
-            set.len(),
-            set.iter()
-                .map(|name| format!("`{name}`"))
-                .collect::<Vec<_>>()
-                .join(" and ")
-        );
-        place.report(&catalogue::TRAIN_RUNTIME, message);
+    .collect()
+}
+
+/// Variables that a policy sets in the trainer, which a job may not. Those of `jax` may be set: the job's win.
+pub(super) fn reserved(policy: Option<&str>, is_tune: bool) -> &'static [&'static str] {
+    const TORCH: [&str; 5] = [
+        "PET_NNODES",
+        "PET_NPROC_PER_NODE",
+        "PET_NODE_RANK",
+        "PET_MASTER_ADDR",
+        "PET_MASTER_PORT",
+    ];
+    match policy {
+        // It is given the address on its command line.
+        Some("torch") if is_tune => TORCH.split_at(3).0,
+        Some("torch") => &TORCH,
+        Some("xgboost") => &[
+            "DMLC_TRACKER_URI",
+            "DMLC_TRACKER_PORT",
+            "DMLC_TASK_ID",
+            "DMLC_NUM_WORKER",
+        ],
+        Some("mpi") => &[
+            "OMPI_MCA_orte_default_hostfile",
+            "OMPI_MCA_orte_keep_fqdn_hostnames",
+            "OMPI_MCA_orte_set_default_slots",
+            "OMPI_MCA_plm_rsh_args",
+        ],
+        _ => &[],
     }
-    if set == ["flux"] {
-        let message = format!("runtime `{runtime}` has the policy `flux`, which is not run here");
-        place.report_with(&catalogue::TRAIN_RUNTIME, message, "use `mpi` or `torch`");
-    }
-    set.first().copied()
 }
 
 /// GPUs that `resources` ask for: of all resources that are GPUs, requests first, then limits. Memory of GPUs and what watches them is none.
@@ -151,15 +160,4 @@ pub(super) fn slots(stated: Option<u64>, policy: Option<i64>, gpus: u64) -> u32 
         (None, count) => count,
     };
     u32::try_from(slots).unwrap_or(u32::MAX).max(1)
-}
-
-/// Whether the implementation of MPI is the one that is known.
-pub(super) fn check_mpi(implementation: Option<&str>, place: &Place<'_>, runtime: &str) {
-    if let Some(other) = implementation.filter(|word| *word != "OpenMPI") {
-        let message = format!(
-            "runtime `{runtime}`: `mpiImplementation` must be {}, found `{other}`",
-            one_of(["OpenMPI"])
-        );
-        place.report(&catalogue::TRAIN_RUNTIME, message);
-    }
 }

@@ -2,17 +2,19 @@
 //!
 //! The built-in ones have the names and the meaning of those that come with Kubeflow Trainer; their text is ours.
 
+use std::sync::{Arc, OnceLock};
+
 use super::{
     GROUP,
     fields::{RuntimeRef, RuntimeSpec},
+    runtimes::{Read, Written},
 };
 use crate::{
-    finding::{Severity, catalogue},
+    finding::{Span, catalogue},
     spec::{
-        Collector, DEFAULT_NAMESPACE, Document, Node, Place, decode,
+        Document, Place,
         nearest::{nearest, one_of},
         read,
-        wire::Object,
     },
 };
 
@@ -52,21 +54,29 @@ pub const BUNDLED: [(&str, &str); 8] = [
     ),
 ];
 
-const CLUSTER: &str = "ClusterTrainingRuntime";
+/// The kind that is meant where none is stated, and of all that are built in.
+pub(super) const CLUSTER: &str = "ClusterTrainingRuntime";
+/// Mistakes of one runtime that are reported at each job that names it.
+const FAULTS_SHOWN: usize = 20;
+
+/// Names of the files that a name that is missing is compared with.
+const NAMES_COMPARED: usize = 200;
 
 /// A runtime that was found.
-pub(super) struct Runtime {
+pub(super) struct Runtime<'a> {
     pub(super) name: String,
-    pub(super) spec: RuntimeSpec,
+    pub(super) spec: &'a RuntimeSpec,
+    /// Where it is written; nothing for one that is built in.
+    pub(super) written: Option<&'a Written>,
 }
 
 /// The runtime that `reference` names; reported where there is none or it cannot be read.
-pub(super) fn find(
-    document: &Document,
+pub(super) fn find<'a>(
+    document: &'a Document,
     reference: Option<RuntimeRef>,
     namespace: Option<&str>,
     place: &Place<'_>,
-) -> Option<Runtime> {
+) -> Option<Runtime<'a>> {
     let reference = reference.unwrap_or_default();
     let rule = &catalogue::TRAIN_RUNTIME;
     let name = reference.name.unwrap_or_default();
@@ -97,42 +107,52 @@ pub(super) fn find(
         return None;
     }
     let runtimes = &document.runtimes;
-    let text = |node: &Node, key: &str| Some(node.get(key)?.value.as_str()?.to_owned());
-    let meta = |node: &Node, key: &str| text(&node.get("metadata")?.value, key);
-    let is_meant = |node: &&Node| {
-        let here = namespace.unwrap_or(DEFAULT_NAMESPACE);
-        text(node, "kind").as_deref() == Some(kind.as_str())
-            && meta(node, "name").as_deref() == Some(name.as_str())
-            && (kind == CLUSTER || meta(node, "namespace").is_none_or(|there| there == here))
-    };
-    if let Some(node) = runtimes.iter().find(is_meant) {
-        return decode_runtime(node, "", &name, place);
+    if let Some(written) = runtimes.find(&kind, &name, namespace) {
+        let here = Arc::ptr_eq(&written.source, &document.source);
+        return usable(written, &name, here, place).then(|| Runtime {
+            name,
+            spec: &written.read().spec,
+            written: Some(written),
+        });
     }
-    let bundled = BUNDLED
-        .iter()
-        .find(|(known, _)| *known == name && kind == CLUSTER);
-    if let Some((_, text)) = bundled {
-        let file = read(text.as_bytes()).ok()?;
-        let bundled = file.documents.first()?;
-        return decode_runtime(&bundled.tree, text, &name, place);
+    let bundled = || BUNDLED.iter().position(|(known, _)| *known == name);
+    if let Some(spec) = (kind == CLUSTER).then(bundled).flatten().and_then(built_in) {
+        return Some(Runtime {
+            name,
+            spec,
+            written: None,
+        });
     }
-    let in_files: Vec<String> = runtimes
-        .iter()
-        .filter_map(|node| Some(format!("{} `{}`", text(node, "kind")?, meta(node, "name")?)))
-        .collect();
-    let found = if in_files.is_empty() {
-        "no runtime is in the files".to_owned()
+    let found = if runtimes.is_empty() {
+        "the files have no runtime".to_owned()
     } else {
-        format!("the files have {}", in_files.join(", "))
+        format!("the files have {}", runtimes.words())
     };
-    let hint = match nearest(&name, BUNDLED.map(|(name, _)| name)) {
-        Some(meant) => format!("did you mean `{meant}`?"),
-        None => {
-            "add the runtime to the file as a document of its own (`kubectl get -o yaml` prints it)"
-                .to_owned()
+    let is_cluster = kind == CLUSTER;
+    let known = BUNDLED.iter().map(|(name, _)| *name);
+    // Each of many jobs may have a mistake in the name, and each name is compared.
+    let known = runtimes
+        .names(&kind)
+        .take(NAMES_COMPARED)
+        .chain(known.filter(|_| is_cluster));
+    let is_built_in = |name: &str| BUNDLED.iter().any(|(known, _)| *known == name);
+    let hint = match nearest(&name, known) {
+        _ if !is_cluster && is_built_in(&name) => {
+            format!(
+                "`{name}` is built in as a {CLUSTER}: write `kind: {CLUSTER}`, or leave `kind` out"
+            )
         }
+        near => runtimes
+            .elsewhere(&kind, &name)
+            .or_else(|| near.map(|meant| format!("did you mean `{meant}`?")))
+            .unwrap_or_else(|| {
+                format!(
+                    "add the runtime to the files: `kubectl get {} {name} -o yaml` prints it",
+                    kind.to_lowercase()
+                )
+            }),
     };
-    let built_in = if kind == CLUSTER {
+    let built_in = if is_cluster {
         format!(", and built in are {}", bundled_names())
     } else {
         ", and a TrainingRuntime is never built in".to_owned()
@@ -147,41 +167,61 @@ fn bundled_names() -> String {
     names.join(", ")
 }
 
-/// Reads a runtime. What is wrong in it is reported where the job names it.
-fn decode_runtime(tree: &Node, source: &str, name: &str, place: &Place<'_>) -> Option<Runtime> {
-    let unheard = Collector::default();
-    let object: Object<RuntimeSpec> = decode(tree, source, &unheard);
-    let findings = unheard.finish();
-    let mut failed = false;
-    for finding in findings {
-        let is_error = finding.severity == Severity::Error;
-        failed |= is_error;
-        let rule = if is_error {
+/// The built-in runtime at this place of the list. Each is read once: many jobs name the same.
+fn built_in(place: usize) -> Option<&'static RuntimeSpec> {
+    static READ: [OnceLock<Option<Read>>; BUNDLED.len()] =
+        [const { OnceLock::new() }; BUNDLED.len()];
+    let (_, text) = BUNDLED.get(place)?;
+    let read = READ.get(place)?.get_or_init(|| {
+        let file = read(text.as_bytes()).ok()?;
+        Some(Read::of(&file.documents.first()?.tree, text))
+    });
+    read.as_ref().map(|read| &read.spec)
+}
+
+/// Whether the runtime can be used. What is wrong in it is reported where the job names it.
+fn usable(written: &Written, name: &str, here: bool, place: &Place<'_>) -> bool {
+    let faults = &written.read().faults;
+    let mut failed = faults.iter().any(|(is_error, ..)| *is_error);
+    let place = place.key("name");
+    for (is_error, span, message) in faults.iter().take(FAULTS_SHOWN) {
+        let rule = if *is_error {
             &catalogue::TRAIN_RUNTIME
         } else {
             &catalogue::TRAIN_NO_EFFECT
         };
-        let line = match finding.span.line {
-            0 => String::new(),
-            line => format!(" (line {line})"),
-        };
-        let message = format!("runtime `{name}`{line}: {}", finding.message);
-        place.key("name").report(rule, message);
+        let at = spot(*span, here);
+        place.report(rule, format!("runtime `{name}`{at}: {message}"));
     }
-    let version = tree
-        .get("apiVersion")
-        .and_then(|entry| entry.value.as_str());
-    if version != Some(super::API_VERSION) {
-        let found = version.unwrap_or_default();
+    if let Some(more @ 1..) = faults.len().checked_sub(FAULTS_SHOWN) {
+        let rule = if failed {
+            &catalogue::TRAIN_RUNTIME
+        } else {
+            &catalogue::TRAIN_NO_EFFECT
+        };
+        place.report(rule, format!("runtime `{name}` has {more} more mistakes"));
+    }
+    let version = written.tree.get("apiVersion");
+    let found = version
+        .and_then(|entry| entry.value.as_str())
+        .unwrap_or_default();
+    if found != super::API_VERSION {
+        let at = version.map_or_else(String::new, |entry| spot(entry.value.head(), here));
         let message = format!(
-            "runtime `{name}` has apiVersion `{found}`; `{}` is read",
+            "runtime `{name}`{at} has apiVersion `{found}`; `{}` is supported",
             super::API_VERSION
         );
-        place.key("name").report(&catalogue::TRAIN_RUNTIME, message);
+        place.report(&catalogue::TRAIN_RUNTIME, message);
         failed = true;
     }
-    (!failed).then(|| Runtime {
-        name: name.to_owned(),
-        spec: object.spec,
-    })
+    !failed
+}
+
+/// Where in a runtime, in words. `here` is whether it is in the file of its job.
+pub(super) fn spot(span: Span, here: bool) -> String {
+    match (span.line, here) {
+        (0, _) => String::new(),
+        (line, true) => format!(" (line {line}:{})", span.column),
+        (line, false) => format!(" (line {line}:{} of its file)", span.column),
+    }
 }

@@ -1,5 +1,10 @@
 //! What is refused, in one sentence each, and what resolves.
 
+mod bounds;
+mod ignored;
+mod patches;
+mod recipes;
+
 use crate::{
     finding::Severity,
     spec::{BUNDLED, Job, Role, check, read},
@@ -90,7 +95,7 @@ fn mistakes_get_one_sentence_each() {
                     node().replace("name: node, template", "name: launcher, template")
                 )),
             ),
-            "TY176 runtime `r`: it has 2 trainers, `node`, `launcher`, and may have one",
+            "it has 2 trainers, `node`, `launcher`, and may have one",
         ),
         (
             "no trainer",
@@ -103,7 +108,7 @@ fn mistakes_get_one_sentence_each() {
                 "",
                 &set(&format!("{}, {{name: extra, template: {{{POD}}}}}", node())),
             ),
-            "the job `extra` is not run here",
+            "the job `extra` is not supported",
         ),
         (
             "two policies",
@@ -113,7 +118,7 @@ fn mistakes_get_one_sentence_each() {
         (
             "mpi without launcher",
             with_runtime("", &set(&node()).replace("torch: {}", "mpi: {}")),
-            "TY176 runtime `r`: the policy `mpi` needs a job `launcher`",
+            "the policy `mpi` needs a job `launcher`",
         ),
         (
             "trainer that gets no variables",
@@ -132,7 +137,7 @@ fn mistakes_get_one_sentence_each() {
                     "volumeClaimPolicies: [{templates: [], retentionPolicy: {whenDeleted: Keep}}], replicatedJobs",
                 ),
             ),
-            "must be `Delete` or `Retain`, found `Keep`",
+            "`retentionPolicy.whenDeleted` must be",
         ),
         (
             "initializer without job",

@@ -36,24 +36,6 @@ pub(in crate::spec::trainjob) fn variable(name: &str, value: &str) -> EnvVar {
     }
 }
 
-/// Puts `variable` in the place of the one with its name, or at the end.
-pub(in crate::spec::trainjob) fn upsert(env: &mut Vec<EnvVar>, variable: EnvVar) {
-    upsert_by(env, variable, |variable| variable.name.clone());
-}
-
-/// Puts `item` in the place of the one with its key, or at the end.
-pub(in crate::spec::trainjob) fn upsert_by<T, K: PartialEq>(
-    list: &mut Vec<T>,
-    item: T,
-    key: impl Fn(&T) -> K,
-) {
-    let wanted = key(&item);
-    match list.iter_mut().find(|known| key(known) == wanted) {
-        Some(known) => *known = item,
-        None => list.push(item),
-    }
-}
-
 pub(super) fn merge_resources(container: &mut Container, stated: Option<&ResourceRequirements>) {
     let Some(stated) = stated else {
         return;

@@ -1,66 +1,94 @@
 //! What the trainer's containers run: program, variables, resources, images, and the variables of `torchrun`.
 
+use k8s_openapi::api::core::v1::EnvVar;
+
 use super::{
-    Resolution,
-    container::{container_of, merge_resources, upsert},
+    MISMATCH, MOST_VARIABLES, Resolution,
+    container::{container_of, merge_resources},
 };
 use crate::{
     finding::catalogue,
     spec::{
-        Role,
+        Place, Role,
+        nearest::one_of,
         trainjob::{
-            PORT, Policy, Train,
+            Policy, Train, Tune,
             fields::{MlPolicy, Trainer},
-            policy::Processes,
+            merge,
+            policy::{self, Processes},
             tune,
         },
     },
 };
 
-/// Variables that a policy sets, which a job may not.
-const RESERVED: [&str; 13] = [
-    "PET_NNODES",
-    "PET_NPROC_PER_NODE",
-    "PET_NODE_RANK",
-    "PET_MASTER_ADDR",
-    "PET_MASTER_PORT",
-    "DMLC_TRACKER_URI",
-    "DMLC_TRACKER_PORT",
-    "DMLC_TASK_ID",
-    "DMLC_NUM_WORKER",
-    "OMPI_MCA_orte_default_hostfile",
-    "OMPI_MCA_orte_keep_fqdn_hostnames",
-    "OMPI_MCA_orte_set_default_slots",
-    "OMPI_MCA_plm_rsh_args",
-];
-
 impl Resolution<'_, '_> {
+    /// The one policy that is set; two of them, and one that is not supported, are reported.
+    pub(super) fn only_policy(&self, policy: &MlPolicy) -> Option<&'static str> {
+        let set = policy::set(policy);
+        let place = self.in_runtime.key("mlPolicy");
+        if set.len() > 1 {
+            let names: Vec<String> = set.iter().map(|name| format!("`{name}`")).collect();
+            let message = format!(
+                "it has {} policies, {}; `mlPolicy` takes at most one",
+                set.len(),
+                names.join(" and ")
+            );
+            self.fault_as(&catalogue::TRAIN_RUNTIME, &place, &message);
+        }
+        if set == ["flux"] {
+            self.fault_as(
+                &catalogue::TRAIN_RUNTIME,
+                &place.key("flux"),
+                "the policy `flux` is not supported; `mpi` and `torch` are",
+            );
+        }
+        set.first().copied()
+    }
+
+    /// Whether the implementation of MPI is the one that is known.
+    pub(super) fn mpi(&self, implementation: Option<&str>) {
+        if let Some(other) = implementation.filter(|word| *word != "OpenMPI") {
+            let place = self.in_runtime.key("mlPolicy").key("mpi");
+            let message = format!(
+                "`mpiImplementation` must be {}, found `{other}`",
+                one_of(["OpenMPI"])
+            );
+            let place = place.key("mpiImplementation");
+            self.fault_as(&catalogue::TRAIN_RUNTIME, &place, &message);
+        }
+    }
+
     /// Program, variables and resources of the trainer.
     pub(super) fn trainer(
         &mut self,
         stated: &Trainer,
         trainer: Role,
-        is_mpi: bool,
+        policy: Option<&str>,
         own: &mut Train,
     ) {
         let place = self.place.key("trainer");
-        let reserved = |name: &str| RESERVED.contains(&name);
+        check_count(stated.env.as_deref(), "trainer.env", &place.key("env"));
+        let is_tune = tune::is_tune(stated.command.as_deref().unwrap_or_default());
+        let reserved = policy::reserved(policy, is_tune);
         for (index, variable) in stated
             .env
             .iter()
             .flatten()
             .enumerate()
-            .filter(|(_, it)| reserved(&it.name))
+            .filter(|(_, it)| reserved.contains(&it.name.as_str()))
         {
             place.key("env").index(index).report_with(
                 &catalogue::TRAIN_RESERVED,
                 format!(
-                    "`trainer.env` sets `{}`, which the runtime sets",
-                    variable.name
+                    "`trainer.env` sets `{}`, which the policy `{}` of runtime `{}` sets",
+                    variable.name,
+                    policy.unwrap_or_default(),
+                    self.runtime
                 ),
-                "remove it; `numNodes` and `numProcPerNode` are what it follows from",
+                "remove it; it follows from `numNodes` and `numProcPerNode`",
             );
         }
+        let is_mpi = policy == Some("mpi");
         // The nodes of MPI run the same image and variables as their launcher.
         let others = is_mpi.then_some(Role::Node).filter(|role| *role != trainer);
         for role in [Some(trainer), others].into_iter().flatten() {
@@ -83,8 +111,9 @@ impl Resolution<'_, '_> {
                     container.args.clone_from(&stated.args);
                 }
             }
-            for variable in stated.env.iter().flatten() {
-                upsert(container.env.get_or_insert_default(), variable.clone());
+            if let Some(env) = stated.env.as_deref().filter(|env| !env.is_empty()) {
+                let own = container.env.get_or_insert_default();
+                merge::upsert_all(own, env.iter().cloned());
             }
         }
     }
@@ -110,7 +139,7 @@ impl Resolution<'_, '_> {
     }
 
     pub(super) fn torch(
-        &mut self,
+        &self,
         policy: &MlPolicy,
         stated: &Trainer,
         trainer: Role,
@@ -118,23 +147,35 @@ impl Resolution<'_, '_> {
         own: &Train,
     ) -> Policy {
         let torch = policy.torch.clone().unwrap_or_default();
-        for (field, is_there) in [
-            ("torch.numProcPerNode", torch.num_proc_per_node.is_some()),
-            ("torch.elasticPolicy", torch.elastic_policy.is_some()),
+        let at = self.in_runtime.key("mlPolicy").key("torch");
+        for (field, is_there, instead) in [
+            (
+                "numProcPerNode",
+                torch.num_proc_per_node.is_some(),
+                "Kubeflow Trainer 2.3 removed it; `trainer.numProcPerNode` of the job is used, else its GPUs",
+            ),
+            (
+                "elasticPolicy",
+                torch.elastic_policy.is_some(),
+                "Kubeflow Trainer 2.3 removed it; `numNodes` is the number of nodes",
+            ),
         ] {
             if is_there {
-                self.no_effect(field, ": Kubeflow Trainer 2.3 removed it");
+                self.no_effect(&at.key(field), &format!("torch.{field}"), instead);
             }
         }
         let mut also = Vec::new();
-        for target in torch
+        let at = at.key("envInjection").key("targets");
+        for (index, target) in torch
             .env_injection
             .and_then(|it| it.targets)
             .into_iter()
             .flatten()
+            .enumerate()
         {
+            let at = at.index(index);
             let name = target.job_name.unwrap_or_default();
-            let Some(role) = self.named(&name, own, "torch.envInjection") else {
+            let Some(role) = self.named(&name, own, "torch.envInjection", &at) else {
                 continue;
             };
             let containers = target.container_names.unwrap_or_default();
@@ -147,35 +188,81 @@ impl Resolution<'_, '_> {
                 let has =
                     spec.is_some_and(|spec| spec.containers.iter().any(|it| it.name == *wanted));
                 if !has || wanted == "node" {
-                    self.fault(&format!(
+                    let message = format!(
                         "`torch.envInjection` names the container `{wanted}` of job `{name}`, which is {}",
-                        if has { "the trainer's own" } else { "not there" }
-                    ));
+                        if has {
+                            "the trainer's own"
+                        } else {
+                            "not there"
+                        }
+                    );
+                    self.fault(&at.key("containerNames"), &message);
                 }
             }
             also.push((role, containers));
         }
-        let command = stated.command.clone().unwrap_or_default();
-        let is_tune = tune::is_tune(&command);
-        if is_tune {
-            let nodes = self.job.role_replicas(trainer);
-            let address = format!("{}-node-0-0.{}:{PORT}", self.job.name, own.subdomain);
-            let args = stated.args.clone().unwrap_or_default();
-            let rest = tune::rest(
-                &self.runtime,
-                &address,
-                nodes,
-                processes,
-                &self.command,
-                &args,
-            );
-            if let Some(container) = container_of(&mut self.job.roles, trainer) {
-                container.command.get_or_insert_default().extend(rest);
-            }
-        }
         Policy::Torch {
             also,
-            tune: is_tune,
+            tune: self.tune(stated, trainer, processes, own),
         }
+    }
+
+    /// What the command line of `tune run` is completed with, where that is the program.
+    fn tune(
+        &self,
+        stated: &Trainer,
+        trainer: Role,
+        processes: &Processes,
+        own: &Train,
+    ) -> Option<Box<Tune>> {
+        if !tune::is_tune(stated.command.as_deref()?) {
+            return None;
+        }
+        let args = stated.args.as_deref().unwrap_or_default();
+        let Some(model) = tune::model(&self.runtime) else {
+            let message = format!(
+                "`tune run` takes its model from the name of the runtime, and `{}` names none",
+                self.runtime
+            );
+            let hint = format!(
+                "name the runtime `torchtune-<model>-<size>`; the models are {}",
+                tune::models()
+            );
+            self.at.key("name").report_with(MISMATCH, message, hint);
+            return None;
+        };
+        let place = self.place.key("trainer");
+        for (index, arg) in args.iter().enumerate() {
+            if let Some(key) = tune::kept(arg) {
+                place.key("args").index(index).report_with(
+                    MISMATCH,
+                    format!(
+                        "`trainer.args` sets `{key}`, which runtime `{}` sets",
+                        self.runtime
+                    ),
+                    "remove it: the volumes of the runtime are where its paths are",
+                );
+            }
+        }
+        let tune = Tune::new(model, processes, own.gpus, &self.command, args);
+        if let Some((key, message, hint)) = tune.fault(self.job.role_replicas(trainer)) {
+            place.key(key).report_with(MISMATCH, message, hint);
+        }
+        Some(Box::new(tune))
+    }
+}
+
+/// The API takes so many variables and no more.
+pub(in crate::spec::trainjob) fn check_count(
+    env: Option<&[EnvVar]>,
+    field: &str,
+    place: &Place<'_>,
+) {
+    let count = env.map_or(0, <[EnvVar]>::len);
+    if count > MOST_VARIABLES {
+        let message =
+            format!("`{field}` has {count} variables, at most {MOST_VARIABLES} are allowed");
+        let hint = "put them in a ConfigMap and a runtime that has it in `envFrom`";
+        place.report_with(MISMATCH, message, hint);
     }
 }
