@@ -1,5 +1,6 @@
 mod brute;
 mod changes;
+mod futures;
 mod hostile;
 mod reading;
 
