@@ -18,6 +18,7 @@ mod answer;
 mod bounds;
 mod candidate;
 mod change;
+mod domain;
 mod future;
 mod money;
 mod offer;

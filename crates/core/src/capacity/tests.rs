@@ -3,6 +3,7 @@ mod changes;
 mod futures;
 mod hostile;
 mod reading;
+mod sources;
 
 use std::collections::BTreeMap;
 
