@@ -226,17 +226,16 @@ pub fn answers(
     }
     let mut answers = BTreeMap::new();
     for gang in waiting_order(gangs) {
-        let answer = match placement.refused.get(&gang.key) {
-            None => Answer::FitsNow,
-            Some(_) => {
-                world.rewind();
-                world.release(gang);
-                let decided = decide(&mut world, snapshot, gang, offer);
-                if !matches!(decided, Answer::FitsAfterScaleUp { .. }) {
-                    world.hold(gang, seats(&gang.key));
-                }
-                decided
+        let answer = if placement.refused.contains_key(&gang.key) {
+            world.rewind();
+            world.release(gang);
+            let decided = decide(&mut world, snapshot, gang, offer);
+            if !matches!(decided, Answer::FitsAfterScaleUp { .. }) {
+                world.hold(gang, seats(&gang.key));
             }
+            decided
+        } else {
+            Answer::FitsNow
         };
         answers.insert(gang.key.clone(), answer);
     }

@@ -21,6 +21,9 @@ const HOSTNAME: &str = "kubernetes.io/hostname";
 /// Kinds of nodes that exist and are treated as nodes that could be added.
 const MOST_KINDS: usize = 1_000;
 
+/// What equal nodes have in common: their labels, and what is free on them.
+type Kind = (BTreeMap<String, String>, Resources);
+
 /// What has changed beside that all other gangs have ended.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct Change {
@@ -308,8 +311,7 @@ fn release(
             },
         };
     }
-    let mut kinds: BTreeMap<(BTreeMap<String, String>, Resources), (Vec<Taint>, Vec<String>)> =
-        BTreeMap::new();
+    let mut kinds: BTreeMap<Kind, (Vec<Taint>, Vec<String>)> = BTreeMap::new();
     for (name, node) in members.iter().filter(|(name, _)| is_empty(name)) {
         let mut labels = node.labels.clone();
         labels.remove(HOSTNAME);

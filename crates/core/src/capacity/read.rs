@@ -152,13 +152,12 @@ impl Found {
             by_name.entry(shape.name.clone()).or_default().push(shape);
         }
         let mut own: BTreeMap<String, Pool> = BTreeMap::new();
-        let names: BTreeSet<&str> = node_pools.iter().map(NodePool::name).collect();
-        let (named, others): (Vec<Pool>, Vec<Pool>) = offer
-            .pools
-            .into_iter()
-            .partition(|pool| pool.source == Source::File && names.contains(pool.name.as_str()));
+        let of_karpenter: BTreeSet<&str> = node_pools.iter().map(NodePool::name).collect();
+        let (same, others): (Vec<Pool>, Vec<Pool>) = offer.pools.into_iter().partition(|pool| {
+            pool.source == Source::File && of_karpenter.contains(pool.name.as_str())
+        });
         offer.pools = others;
-        own.extend(named.into_iter().map(|pool| (pool.name.clone(), pool)));
+        own.extend(same.into_iter().map(|pool| (pool.name.clone(), pool)));
         let mut work = 0_usize;
         let mut shapes: usize = offer.pools.iter().map(|pool| pool.shapes.len()).sum();
         let mut known: BTreeSet<String> = BTreeSet::new();
@@ -180,9 +179,9 @@ impl Found {
             };
             if let Some(file) = file {
                 for (resource, bound) in file.limits {
-                    let left = pool.limits.entry(resource).or_insert(bound);
-                    if bound.left() < left.left() {
-                        *left = bound;
+                    let known = pool.limits.entry(resource).or_insert(bound);
+                    if bound.left() < known.left() {
+                        *known = bound;
                     }
                 }
                 pool.weight = pool.weight.max(file.weight);

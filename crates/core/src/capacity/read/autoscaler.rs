@@ -310,7 +310,7 @@ pub(super) fn join(offer: &mut Offer, groups: Vec<Group>, seen: &Seen<'_>) {
 }
 
 /// The nodes of the group `name`, and what its label calls it.
-fn members<'a, 's>(name: &str, seen: &'s Seen<'a>) -> (Vec<&'a str>, Option<&'a str>) {
+fn members<'a>(name: &str, seen: &Seen<'a>) -> (Vec<&'a str>, Option<&'a str>) {
     for key in GROUP_LABELS {
         let same = seen.members(key, name);
         if !same.is_empty() {
