@@ -15,8 +15,11 @@
 //! the machines is not known before it was asked.
 
 mod answer;
+mod bounds;
 mod candidate;
 mod change;
+mod domain;
+mod future;
 mod money;
 mod offer;
 mod order;
@@ -36,6 +39,6 @@ mod world;
 pub use answer::{Answer, Never, Order, Part, Unknown, answer, answers};
 pub use change::{Change, Changes};
 pub use money::Price;
-pub use offer::{Bound, Halt, NodeShape, Offer, Pool, Source};
+pub use offer::{Best, Bound, Halt, NodeShape, Offer, Pool, Source};
 pub use read::{MAX_POOLS, MAX_SHAPES, NotAnOffer};
 pub use reasons::{Obstacle, Why};

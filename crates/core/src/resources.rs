@@ -70,7 +70,7 @@ impl Resources {
         self.iter()
             .filter(|(name, _)| is_accelerator(name))
             .map(|(_, amount)| amount)
-            .sum()
+            .fold(0, i64::saturating_add)
     }
 
     /// The amounts of `quantities`; invalid quantities are left out.

@@ -54,6 +54,7 @@ fn resident(pod: &PodView, job: &JobKey, node: &str) -> Option<Resident> {
         labels: pod.metadata.labels.clone(),
         leaving: pod.metadata.deletion_timestamp.is_some(),
         anti_affinity: Vec::new(),
+        daemon: false,
     })
 }
 
@@ -95,6 +96,7 @@ pub(crate) fn of_others(view: &RoomView) -> Option<Resident> {
         anti_affinity: anti
             .required_during_scheduling_ignored_during_execution
             .clone(),
+        daemon: false,
     })
 }
 

@@ -33,6 +33,8 @@ struct Document<'a> {
     version: u32,
     jobs: Vec<Entry<'a>>,
     warnings: &'a [String],
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    notes: &'a [String],
 }
 
 #[derive(Debug, Serialize)]
@@ -87,6 +89,8 @@ pub(super) fn run(args: &PlaceJob, printer: &mut Printer) -> Result<Exit, Failur
         gangs.push(gang);
     }
     let placement = place(&snapshot, &gangs, now);
+    let notes = offer.as_ref().map(|offer| offer.notes.clone());
+    let notes = notes.unwrap_or_default();
     let answers = offer.map(|offer| answers(&snapshot, &gangs, &placement, &offer));
     let answers = answers.unwrap_or_default();
     match args.format {
@@ -111,6 +115,7 @@ pub(super) fn run(args: &PlaceJob, printer: &mut Printer) -> Result<Exit, Failur
                     .map(|gang| entry(gang, &placement, &answers))
                     .collect(),
                 warnings: &placement.warnings,
+                notes: &notes,
             };
             printer.json(&document)?;
         }

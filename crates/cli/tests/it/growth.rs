@@ -13,6 +13,10 @@ const POOLS: &str = "/apis/karpenter.sh/v1/nodepools";
 
 /// A cluster with one node of 8 GPUs of the pool `gpu`, and a job of two pods of 8 GPUs that waits.
 fn cluster(limit: i64) -> Api {
+    cluster_with(limit, POOLS)
+}
+
+fn cluster_with(limit: i64, pools: &str) -> Api {
     let api = Api::start();
     let mut waiting = job("team-a", "mnist");
     let worker = &mut waiting["spec"]["pytorchReplicaSpecs"]["Worker"];
@@ -33,8 +37,8 @@ fn cluster(limit: i64) -> Api {
     let types =
         json!([{"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["p5"]}]);
     api.put(
-        POOLS,
-        &json!({"apiVersion": "karpenter.sh/v1", "kind": "NodePool",
+        pools,
+        &json!({"kind": "NodePool",
             "metadata": {"name": "gpu", "uid": "pool"},
             "spec": {"limits": {"nvidia.com/gpu": limit}, "template": {"spec": {"requirements": types}}},
             "status": {"resources": {"nvidia.com/gpu": "8"}}}),
@@ -97,7 +101,7 @@ fn explain_never_says_never_of_what_it_may_not_read() {
     api.forbid("cluster-autoscaler-status");
     let text = flat(&explain(&api, &[]));
     assert!(!text.contains("never fits"), "{text}");
-    let want = "whether a scale-up helps is not known: what was read adds no nodes that fit, and not all could be read";
+    let want = "may fit after a scale-up; not all that could add nodes was read: cannot get the status of the Cluster Autoscaler";
     assert!(text.contains(want), "{text}");
 }
 
@@ -112,4 +116,38 @@ fn explain_without_an_autoscaler_is_as_before() {
     let json: Value = serde_json::from_str(&outcome.stdout).expect("JSON");
     assert_eq!(json["capacity"], Value::Null, "{json}");
     assert_eq!(json["standing"], "waits", "{json}");
+}
+
+#[test]
+fn explain_counts_jobs_that_wait_longer() {
+    let api = cluster(16);
+    let text = flat(&explain(&api, &[]));
+    assert!(
+        text.contains("scale-up fits after a scale-up: 1 node"),
+        "{text}"
+    );
+    let mut older = job("team-a", "older");
+    older["metadata"]["creationTimestamp"] = json!("2020-01-01T00:00:00Z");
+    let worker = &mut older["spec"]["pytorchReplicaSpecs"]["Worker"];
+    worker["replicas"] = json!(2);
+    worker["template"]["spec"]["containers"][0]["resources"] =
+        json!({"limits": {"nvidia.com/gpu": 8}});
+    older["status"] = json!({"conditions": [], "trainyard": {"attempt": 1,
+        "waiting": {"code": "WaitingForSeats", "message": "needs 2 nodes with 8 free GPUs"}}});
+    api.put(&JOBS.replace("/namespaces/team-a", ""), &older);
+    let text = flat(&explain(&api, &[]));
+    assert!(
+        text.contains("scale-up fits when other gangs have ended"),
+        "{text}"
+    );
+}
+
+#[test]
+fn explain_reads_older_versions_of_karpenter() {
+    let api = cluster_with(64, &POOLS.replace("/v1/", "/v1beta1/"));
+    let text = flat(&explain(&api, &[]));
+    assert!(
+        text.contains("scale-up fits after a scale-up: 1 node"),
+        "{text}"
+    );
 }

@@ -9,6 +9,8 @@ use super::{
     Changes, Halt, Obstacle, Offer, Price, Why,
     candidate::{Candidate, candidates},
     change,
+    domain::may_fit_in_domain,
+    future::{self, Future},
     offer::NODES,
     packing::{Class, classes},
     search::{Found, Outcome, Search},
@@ -16,7 +18,7 @@ use super::{
     world::{Plan, World},
 };
 use crate::{
-    gang::{Gang, GangKey, Placement, Seat, Snapshot, place, topology::HOST, waiting_order},
+    gang::{Gang, GangKey, Placement, Seat, Snapshot, place, waiting_order},
     spec::Wish,
 };
 
@@ -136,6 +138,57 @@ pub enum Unknown {
         /// The level.
         level: String,
     },
+    /// Some of what could add nodes was not read.
+    Pools {
+        /// What, and why.
+        why: String,
+    },
+    /// Nodes of one type differ in size or taints.
+    Size {
+        /// The pool.
+        pool: String,
+        /// The shape.
+        shape: String,
+    },
+    /// The description of a shape does not say how much it has of a resource.
+    Resource {
+        /// The pool.
+        pool: String,
+        /// The shape.
+        shape: String,
+        /// The resource.
+        resource: String,
+    },
+    /// The value of a label is not known.
+    Key {
+        /// The pool.
+        pool: String,
+        /// The label.
+        key: String,
+    },
+    /// Karpenter wants to choose from more values of a label than are known here.
+    MinValues {
+        /// The pool.
+        pool: String,
+        /// The label.
+        key: String,
+        /// How many values it wants.
+        least: u64,
+    },
+    /// The pool counts nodes that do not exist yet, or no more.
+    Arriving {
+        /// The pool.
+        pool: String,
+    },
+    /// Nodes accept no pods at present: not ready, cordoned, quarantined or on probation.
+    Nodes {
+        /// How many.
+        nodes: usize,
+    },
+    /// Pods that Trainyard did not make take the room, and may end.
+    Pods,
+    /// The job asks to be near pods that are not there.
+    OtherPods,
     /// The search was bounded, and neither found nodes nor the proof that there are none.
     Search,
 }
@@ -173,64 +226,61 @@ pub fn answers(
     }
     let mut answers = BTreeMap::new();
     for gang in waiting_order(gangs) {
-        let answer = match placement.refused.get(&gang.key) {
-            None => Answer::FitsNow,
-            Some(refusal) => {
-                world.rewind();
-                world.release(gang);
-                let alone = || refusal.fits_when_empty || fits_alone(snapshot, gang, offer);
-                let decided = decide(&mut world, gang, offer, alone);
-                if !matches!(decided, Answer::FitsAfterScaleUp { .. }) {
-                    world.hold(gang, seats(&gang.key));
-                }
-                decided
+        let answer = if placement.refused.contains_key(&gang.key) {
+            world.rewind();
+            world.release(gang);
+            let decided = decide(&mut world, snapshot, gang, offer);
+            if !matches!(decided, Answer::FitsAfterScaleUp { .. }) {
+                world.hold(gang, seats(&gang.key));
             }
+            decided
+        } else {
+            Answer::FitsNow
         };
         answers.insert(gang.key.clone(), answer);
     }
     answers
 }
 
-/// Whether it fits after a scale-up once all other gangs have ended, and what they would add is not needed.
-fn fits_alone(snapshot: &Snapshot, gang: &Gang, offer: &Offer) -> bool {
-    let mut snapshot = snapshot.clone();
-    snapshot.pods.retain(|_, pod| pod.gang.is_none());
-    let mut world = World::new(snapshot, offer);
-    let attempt = Attempt::new(&mut world, gang, offer);
-    matches!(attempt.run(&mut world), Outcome::Found(_))
-        || start_with_fewer(&mut world, gang, offer).is_some()
-}
-
-fn decide(
-    world: &mut World,
-    gang: &Gang,
-    offer: &Offer,
-    fits_when_others_end: impl Fn() -> bool,
-) -> Answer {
-    let mut whole = Attempt::new(world, gang, offer);
-    let mut outcome = whole.run(world);
-    // An elastic gang starts with fewer where not all of them can be had.
-    if !matches!(outcome, Outcome::Found(_))
-        && let Some(fewer) = start_with_fewer(world, gang, offer)
-    {
-        (whole, outcome) = (fewer.0, Outcome::Found(fewer.1));
-    }
-    if let Outcome::Found(found) = &outcome {
-        let order = whole.order(found, gang.pods.len());
-        let unknown = whole.unknown(found);
+fn decide(world: &mut World, snapshot: &Snapshot, gang: &Gang, offer: &Offer) -> Answer {
+    let whole = Attempt::new(world, gang, offer);
+    let found = match whole.run(world) {
+        Outcome::Found(found) => Some((whole, found)),
+        // An elastic gang starts with fewer where not all of them can be had.
+        _ => start_with_fewer(world, gang, offer),
+    };
+    if let Some((attempt, found)) = found {
+        let order = attempt.order(&found, gang.pods.len());
+        let unknown = attempt.unknown(&found);
         if unknown.is_empty() {
-            world.settle(&whole.gang, &whole.candidates, &found.plan, &found.seated);
+            let (gang, kinds) = (&attempt.gang, &attempt.candidates);
+            world.settle(gang, kinds, &found.plan, &found.seated);
             return Answer::FitsAfterScaleUp { order };
         }
         let order = Some(order);
         return Answer::MayFit { unknown, order };
     }
-    if let Some(answer) = may_fit_in_domain(world, gang, offer) {
+    // What keeps its minimum from starting is what keeps it from starting.
+    let least = at_minimum(gang);
+    world.rewind();
+    if let Some(answer) = may_fit_in_domain(world, &least, gang.pods.len(), offer) {
         return answer;
     }
-    let mut unknown = whole.unknown_shapes(world);
-    if unknown.is_empty() && matches!(outcome, Outcome::Undecided) {
-        unknown.push(Unknown::Search);
+    world.rewind();
+    let attempt = Attempt::new(world, &least, offer);
+    let mut unknown = attempt.unknown_shapes(world);
+    let missing = offer.missing.iter().cloned();
+    unknown.extend(missing.map(|why| Unknown::Pools { why }));
+    if unknown.is_empty() {
+        match future::of(snapshot, &least, offer) {
+            Future::OthersEnd => {
+                let mut obstacles = attempt.obstacles(world);
+                obstacles.truncate(MOST_OBSTACLES);
+                return Answer::FitsWhenOthersEnd { obstacles };
+            }
+            Future::May(what) => unknown = what,
+            Future::Never => {}
+        }
     }
     if !unknown.is_empty() {
         return Answer::MayFit {
@@ -238,36 +288,54 @@ fn decide(
             order: None,
         };
     }
-    let mut obstacles = whole.obstacles(world);
-    if fits_when_others_end() {
-        obstacles.truncate(MOST_OBSTACLES);
-        return Answer::FitsWhenOthersEnd { obstacles };
-    }
+    let mut obstacles = attempt.obstacles(world);
     let more_pools = obstacles.len().saturating_sub(MOST_OBSTACLES);
     obstacles.truncate(MOST_OBSTACLES);
     Answer::NeverFits(Never {
         obstacles,
         more_pools,
-        changes: change::changes(world, gang, offer),
+        changes: change::changes(world, &least, offer),
     })
 }
 
+/// The gang with no more pods than it needs to start.
+fn at_minimum(gang: &Gang) -> Gang {
+    let held = gang.held.len();
+    with_pods(
+        gang,
+        gang.minimum.clamp(1, gang.pods.len().max(1)).max(held),
+    )
+}
+
+/// The first `pods` pods of the gang, and those that hold seats.
+fn with_pods(gang: &Gang, pods: usize) -> Gang {
+    let mut fewer = gang.clone();
+    let mut left = pods.saturating_sub(gang.held.len());
+    fewer.pods.retain(|pod| {
+        let is_held = gang.held.contains_key(&pod.name);
+        let stays = is_held || left > 0;
+        left -= usize::from(stays && !is_held);
+        stays
+    });
+    fewer.minimum = fewer.pods.len();
+    fewer
+}
+
 /// The most pods of an elastic gang that can be had, from its minimum; none where that is all of them.
-fn start_with_fewer<'o>(
+pub(super) fn start_with_fewer<'o>(
     world: &mut World,
     gang: &Gang,
     offer: &'o Offer,
 ) -> Option<(Attempt<'o>, Found)> {
-    let (mut low, mut high) = (gang.minimum.max(1), gang.pods.len());
+    let (mut low, mut high) = (gang.minimum.max(1).max(gang.held.len()), gang.pods.len());
     let mut best = None;
-    while low < high && gang.held.is_empty() {
+    while low < high {
         let pods = if best.is_none() {
             low
         } else {
             usize::midpoint(low, high)
         };
-        let mut fewer = gang.clone();
-        fewer.pods.truncate(pods);
+        let fewer = with_pods(gang, pods);
         world.rewind();
         let attempt = Attempt::new(world, &fewer, offer);
         match attempt.run(world) {
@@ -280,41 +348,6 @@ fn start_with_fewer<'o>(
         }
     }
     best
-}
-
-/// Whether the gang fits if the new nodes come in one domain of the level that it asks for, which nobody says.
-fn may_fit_in_domain(world: &mut World, gang: &Gang, offer: &Offer) -> Option<Answer> {
-    let Some(Wish::Required(level)) = &gang.wish else {
-        return None;
-    };
-    if level == HOST {
-        return None;
-    }
-    let mut relaxed = gang.clone();
-    relaxed.wish = None;
-    let attempt = Attempt::new(world, &relaxed, offer);
-    let Outcome::Found(found) = attempt.run(world) else {
-        return None;
-    };
-    let key = world.snapshot.topology.find(level);
-    let key = key.map_or(level, |at| &world.snapshot.topology.levels[at].key);
-    let mut unknown = attempt.unknown(&found);
-    for (at, _) in &found.plan {
-        let candidate = &attempt.candidates[*at];
-        if !candidate.node.labels.contains_key(key) {
-            unknown.push(Unknown::Domain {
-                pool: candidate.pool(offer).name.clone(),
-                level: level.clone(),
-            });
-        }
-    }
-    let is_open = unknown
-        .iter()
-        .any(|own| matches!(own, Unknown::Domain { .. }));
-    is_open.then(|| Answer::MayFit {
-        unknown,
-        order: Some(attempt.order(&found, gang.pods.len())),
-    })
 }
 
 /// One gang, with what the offer has for it.
@@ -362,7 +395,7 @@ impl<'o> Attempt<'o> {
     }
 
     /// What is assumed about the nodes of a plan.
-    fn unknown(&self, found: &Found) -> Vec<Unknown> {
+    pub(super) fn unknown(&self, found: &Found) -> Vec<Unknown> {
         let kinds = found.plan.iter();
         let mut unknown: Vec<Unknown> = kinds
             .flat_map(|(at, _)| self.candidates[*at].unknown.iter().cloned())
@@ -392,7 +425,7 @@ impl<'o> Attempt<'o> {
     }
 
     /// The pools with nodes of unknown size that may hold what nothing known does.
-    fn unknown_shapes(&self, world: &World) -> Vec<Unknown> {
+    pub(super) fn unknown_shapes(&self, world: &World) -> Vec<Unknown> {
         let pools = self.search().open_pools(&world.room);
         let names = pools.into_iter().map(|at| Unknown::Shape {
             pool: self.offer.pools[at].name.clone(),

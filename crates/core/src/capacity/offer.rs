@@ -20,6 +20,8 @@ pub struct Offer {
     pub currency: Option<String>,
     /// What was read and is not used, and what an autoscaler reports, each as a sentence.
     pub notes: Vec<String>,
+    /// What could add nodes and is not among the pools, because it was not read: why, each as a sentence.
+    pub missing: Vec<String>,
 }
 
 /// Who says that a pool exists.
@@ -59,6 +61,12 @@ pub struct Pool {
     pub limits: BTreeMap<String, Bound>,
     /// Why it adds nothing at present.
     pub halt: Option<Halt>,
+    /// Its nodes that exist, by name. They count in what is used of its limits.
+    pub members: BTreeSet<String>,
+    /// How many of those that are used its autoscaler reports as not ready yet, where its nodes cannot be told from others.
+    pub starting: i64,
+    /// How many values of a label its shapes must leave to choose from, where it asks for that.
+    pub min_values: BTreeMap<String, u64>,
 }
 
 /// One limit.
@@ -108,6 +116,21 @@ pub struct NodeShape {
     pub at_most: Option<u64>,
     /// Seconds until such a node was ready when others asked for one.
     pub ready_seconds: Option<u64>,
+    /// Labels that some nodes of it have and others do not: the next may have them.
+    pub unsure_labels: BTreeSet<String>,
+    /// What the best node of it had, where its nodes differ.
+    pub best: Option<Best>,
+    /// Whether such nodes exist, and are counted as if they could be added: they have the labels and taints of their own.
+    pub is_present: bool,
+}
+
+/// The best of nodes that should be equal and are not.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Best {
+    /// The most of each resource.
+    pub allocatable: Resources,
+    /// The taints that all of them have.
+    pub taints: Vec<Taint>,
 }
 
 impl NodeShape {
@@ -123,6 +146,11 @@ impl NodeShape {
 }
 
 impl Offer {
+    /// Whether all that could add nodes was read.
+    pub fn is_complete(&self) -> bool {
+        self.missing.is_empty()
+    }
+
     /// Whether nothing could be added.
     pub fn is_empty(&self) -> bool {
         self.pools.is_empty()
@@ -135,6 +163,7 @@ impl Offer {
         self.pools
             .extend(new.filter(|pool| !own.contains(&pool.name)));
         self.notes.extend(other.notes);
+        self.missing.extend(other.missing);
         self.currency = self.currency.take().or(other.currency);
     }
 }

@@ -11,20 +11,34 @@ mod karpenter;
 mod request;
 mod seen;
 
+pub(super) use self::seen::lasting;
+
+use std::collections::{BTreeMap, BTreeSet};
+
 use jiff::Timestamp;
 use serde_json::Value;
 use thiserror::Error;
 
-use self::{autoscaler::Group, karpenter::NodePool, seen::Seen};
-use super::{NodeShape, Offer};
+use self::{
+    autoscaler::Group,
+    karpenter::{NodePool, Types},
+    seen::Seen,
+};
+use super::{NodeShape, Offer, Pool, Source};
 use crate::gang::Snapshot;
 
 /// Most pools of an offer.
 pub const MAX_POOLS: usize = 1_000;
 /// Most shapes of all pools together.
 pub const MAX_SHAPES: usize = 5_000;
+/// Most instance types that are compared with the requirements of `NodePools`, of all pools together.
+const MAX_PAIRS: usize = 200_000;
 /// Deepest list of lists.
 const MAX_LISTS: usize = 8;
+/// `ProvisioningRequests` that are reported.
+const MOST_NOTES: usize = 8;
+/// Notes that are kept, and reasons why something is missing.
+const MOST_SENTENCES: usize = 32;
 
 /// Why objects do not say what could be added.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -62,6 +76,7 @@ struct Found {
     node_pools: Vec<NodePool>,
     groups: Vec<Group>,
     times: seen::Times,
+    requests: usize,
     any: bool,
 }
 
@@ -79,51 +94,113 @@ impl Offer {
         if !found.any {
             return Err(NotAnOffer::Nothing);
         }
-        let seen = Seen::new(cluster);
-        let Found {
-            mut offer,
-            mut types,
-            node_pools,
-            groups,
-            times,
-            ..
-        } = found;
-        autoscaler::join(&mut offer, groups, &seen);
-        for own in &offer.pools {
-            let named = own.shapes.iter().map(|shape| {
-                let mut shape = shape.clone();
-                shape.labels.extend(own.labels.clone());
-                shape
-            });
-            // A pool of the file may describe what a pool of Karpenter adds.
-            types.extend(named);
-        }
-        for pool in node_pools {
-            let pool = pool.pool(&types, &seen, &times, &mut offer.notes);
-            if let Some(pool) = pool {
-                offer.pools.retain(|own| own.name != pool.name);
-                offer.pools.push(pool);
-            }
+        let keys = autoscaler::GROUP_LABELS.into_iter();
+        let seen = Seen::new(cluster, keys.chain([karpenter::NODE_POOL]));
+        let requests = found.requests;
+        let mut offer = found.join(&seen)?;
+        if requests > MOST_NOTES {
+            let more = requests - MOST_NOTES;
+            offer
+                .notes
+                .push(format!("{more} more ProvisioningRequests are not listed"));
         }
         offer.pools.sort_by(|a, b| a.name.cmp(&b.name));
-        if offer.pools.len() > MAX_POOLS {
-            return Err(NotAnOffer::TooMany {
-                what: "pools",
-                most: MAX_POOLS,
-            });
-        }
-        let shapes: usize = offer.pools.iter().map(|pool| pool.shapes.len()).sum();
-        if shapes > MAX_SHAPES {
-            return Err(NotAnOffer::TooMany {
-                what: "shapes of nodes",
-                most: MAX_SHAPES,
-            });
-        }
+        shorten(&mut offer.notes, "notes");
+        shorten(&mut offer.missing, "reasons");
         Ok(offer)
+    }
+
+    /// Adds that something could add nodes and was not read: `why`.
+    pub fn lacks(&mut self, why: impl Into<String>) {
+        self.missing.push(why.into());
+    }
+}
+
+/// Keeps the first of many sentences, and counts the others.
+fn shorten(all: &mut Vec<String>, what: &str) {
+    if all.len() > MOST_SENTENCES {
+        let more = all.len() - MOST_SENTENCES;
+        all.truncate(MOST_SENTENCES);
+        all.push(format!("{more} more {what}"));
     }
 }
 
 impl Found {
+    /// One offer of all, with what is known of the same pool from several objects.
+    fn join(self, seen: &Seen<'_>) -> Result<Offer, NotAnOffer> {
+        let Self {
+            mut offer,
+            types,
+            node_pools,
+            groups,
+            times,
+            ..
+        } = self;
+        let too_many = |what, most| Err(NotAnOffer::TooMany { what, most });
+        if offer
+            .pools
+            .len()
+            .saturating_add(node_pools.len())
+            .saturating_add(groups.len())
+            > 2 * MAX_POOLS
+        {
+            return too_many("pools", MAX_POOLS);
+        }
+        autoscaler::join(&mut offer, groups, seen);
+        let mut by_name: Types = BTreeMap::new();
+        for shape in types {
+            by_name.entry(shape.name.clone()).or_default().push(shape);
+        }
+        let mut own: BTreeMap<String, Pool> = BTreeMap::new();
+        let of_karpenter: BTreeSet<&str> = node_pools.iter().map(NodePool::name).collect();
+        let (same, others): (Vec<Pool>, Vec<Pool>) = offer.pools.into_iter().partition(|pool| {
+            pool.source == Source::File && of_karpenter.contains(pool.name.as_str())
+        });
+        offer.pools = others;
+        own.extend(same.into_iter().map(|pool| (pool.name.clone(), pool)));
+        let mut work = 0_usize;
+        let mut shapes: usize = offer.pools.iter().map(|pool| pool.shapes.len()).sum();
+        let mut known: BTreeSet<String> = BTreeSet::new();
+        for pool in node_pools {
+            work = work.saturating_add(pool.work(&by_name));
+            if work > MAX_PAIRS {
+                return too_many("pairs of a NodePool and an instance type", MAX_PAIRS);
+            }
+            if !known.insert(pool.name().to_owned()) {
+                continue;
+            }
+            // A pool of the file with the same name describes what this one adds, and may limit it further.
+            let file = own.remove(pool.name());
+            let lent: Vec<NodeShape> = file.iter().flat_map(described).collect();
+            let pool = pool.pool(&lent, &by_name, seen, &times, &mut offer.notes);
+            let Some(mut pool) = pool else {
+                offer.pools.extend(file);
+                continue;
+            };
+            if let Some(file) = file {
+                for (resource, bound) in file.limits {
+                    let known = pool.limits.entry(resource).or_insert(bound);
+                    if bound.left() < known.left() {
+                        *known = bound;
+                    }
+                }
+                pool.weight = pool.weight.max(file.weight);
+            }
+            shapes = shapes.saturating_add(pool.shapes.len());
+            if shapes > MAX_SHAPES {
+                break;
+            }
+            offer.pools.push(pool);
+        }
+        if offer.pools.len() > MAX_POOLS {
+            return too_many("pools", MAX_POOLS);
+        }
+        if shapes > MAX_SHAPES {
+            return too_many("shapes of nodes", MAX_SHAPES);
+        }
+        Ok(offer)
+    }
+
     fn take(
         &mut self,
         value: &Value,
@@ -142,7 +219,14 @@ impl Found {
         {
             let of_items = kind.strip_suffix("List").unwrap_or_default();
             if depth == 0 {
+                let why = "lists within lists are not read deeper than 8 levels";
+                self.offer.lacks(why);
                 return Ok(());
+            }
+            let token = value.pointer("/metadata/continue").and_then(Value::as_str);
+            if token.is_some_and(|token| !token.is_empty()) {
+                self.offer
+                    .lacks("a list was read only in part: its `metadata.continue` is set");
             }
             for item in items {
                 self.take(item, of_items, now, depth - 1)?;
@@ -156,6 +240,25 @@ impl Found {
         match kind {
             "Capacity" if group == file::GROUP => {
                 let (offer, types) = file::read(value)?;
+                self.one_currency(&offer)?;
+                let own: BTreeSet<&str> = self
+                    .offer
+                    .pools
+                    .iter()
+                    .map(|own| own.name.as_str())
+                    .collect();
+                let twice = offer
+                    .pools
+                    .iter()
+                    .filter(|new| own.contains(new.name.as_str()));
+                let notes = twice.map(|pool| {
+                    format!(
+                        "pool `{}` is described twice: the first description is used",
+                        pool.name
+                    )
+                });
+                let notes: Vec<String> = notes.collect();
+                self.offer.notes.extend(notes);
                 self.offer.join(offer);
                 self.types.extend(types);
             }
@@ -165,16 +268,49 @@ impl Found {
                 return Ok(());
             }
             "ConfigMap" if autoscaler::is_status(value) => {
-                let (groups, notes) = autoscaler::read(value, now)?;
-                self.groups.extend(groups);
-                self.offer.notes.extend(notes);
+                let status = autoscaler::read(value, now);
+                self.groups.extend(status.groups);
+                self.offer.notes.extend(status.notes);
+                self.offer.missing.extend(status.missing);
             }
             "ProvisioningRequest" if is_of("autoscaling.x-k8s.io") => {
-                self.offer.notes.extend(request::note(value));
+                self.requests += 1;
+                if self.requests <= MOST_NOTES {
+                    self.offer.notes.extend(request::note(value));
+                }
+            }
+            "Provisioner" if is_of("karpenter.sh") => {
+                let why = "a Provisioner of Karpenter before 0.32 is not read";
+                if !self.offer.missing.iter().any(|own| own == why) {
+                    self.offer.lacks(why);
+                }
             }
             _ => return Ok(()),
         }
         self.any = true;
         Ok(())
     }
+
+    /// Prices in two currencies cannot be compared.
+    fn one_currency(&self, new: &Offer) -> Result<(), NotAnOffer> {
+        match (&self.offer.currency, &new.currency) {
+            (Some(first), Some(second)) if first != second => {
+                let problem = format!(
+                    "`currency` is `{first}` in one file and `{second}` in another; use one for all"
+                );
+                Err(fields::wrong("Capacity", problem))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The shapes of a pool of a file as instance types, with the labels that the file gives to the pool.
+fn described(pool: &Pool) -> Vec<NodeShape> {
+    let shapes = pool.shapes.iter().map(|shape| {
+        let mut shape = shape.clone();
+        shape.labels.extend(pool.labels.clone());
+        shape
+    });
+    shapes.collect()
 }

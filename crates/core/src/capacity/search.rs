@@ -1,7 +1,7 @@
 //! The search for the nodes that seat a gang: one kind where that is enough, several where it is not.
 
 use super::{
-    Offer,
+    Offer, bounds,
     candidate::Candidate,
     order::Rank,
     packing::{Class, Opened, at_least, estimate},
@@ -64,7 +64,7 @@ impl Search<'_> {
     }
 
     /// The kinds whose shape is known.
-    fn known(&self) -> impl Iterator<Item = (usize, &Candidate)> {
+    pub(super) fn known(&self) -> impl Iterator<Item = (usize, &Candidate)> {
         let all = self.candidates.iter().enumerate();
         all.filter(|(_, own)| own.shape.is_some())
     }
@@ -140,7 +140,7 @@ impl Search<'_> {
         if best.is_some() || !insist {
             return (best, true);
         }
-        if !is_covered && self.is_out_of_room(&world.room) {
+        if !is_covered && bounds::is_out_of_room(self, world) {
             return (None, true);
         }
         if let [class] = self.classes
@@ -157,13 +157,15 @@ impl Search<'_> {
             }
         }
         let (plan, is_whole) = self.everything(&world.room);
-        if plan.is_empty() {
-            return (None, is_whole);
+        if !plan.is_empty()
+            && let Some(seated) = world.seat(self.gang, self.candidates, &plan)
+        {
+            return (Some(self.trimmed(world, seated, plan)), true);
         }
-        let found = world
-            .seat(self.gang, self.candidates, &plan)
-            .map(|seated| self.trimmed(world, seated, plan));
-        (found, is_whole)
+        // What one try does not seat may be seated in another way: only what holds for all of them is proof.
+        let is_proven = bounds::is_short_of(self, world)
+            || is_whole && bounds::is_too_little(self, world, &plan);
+        (None, is_proven)
     }
 
     /// Without nodes that hold no pod, and with fewer of each kind where that is enough.
@@ -217,7 +219,7 @@ impl Search<'_> {
                     let nodes = rest.div_ceil(own.holds(&class.shape).max(1));
                     let uses = match by {
                         By::Rank => Vec::new(),
-                        By::Limit => vec![-self.pods_of_limits(&room, own, class)],
+                        By::Limit => vec![-bounds::pods_of_limits(self.offer, &room, own, class)],
                     };
                     (uses, self.rank(&vec![(at, nodes)]), at)
                 })
@@ -259,66 +261,17 @@ impl Search<'_> {
         if count > MOST_COMBINATIONS {
             return None;
         }
-        let mut plans: Vec<(Plan, Room, u64)> = vec![(Plan::new(), room.clone(), 0)];
-        for (at, each, most) in kinds {
-            let candidate = &self.candidates[at];
-            let mut longer = Vec::new();
-            for (plan, room, pods) in plans {
-                for nodes in 1..=most.min(room.of(candidate)) {
-                    let (mut plan, mut room) = (plan.clone(), room.clone());
-                    plan.push((at, nodes));
-                    room.take(candidate, nodes);
-                    longer.push((plan, room, pods + nodes * each));
-                }
-                longer.push((plan, room, pods));
-            }
-            plans = longer;
-        }
-        let mut plans: Vec<Plan> = plans
-            .into_iter()
-            .filter(|(.., pods)| *pods >= class.left)
-            .map(|(plan, ..)| plan)
-            .collect();
+        let mut plans = Vec::new();
+        let mut walk = Walk {
+            kinds: &kinds,
+            candidates: self.candidates,
+            needed: class.left,
+            room: room.clone(),
+            plan: Plan::new(),
+        };
+        walk.on(0, 0, &mut plans);
         plans.sort_by_cached_key(|plan| self.rank(plan));
         Some(plans)
-    }
-
-    /// How many pods the limits of the pool hold, if all nodes were of this kind.
-    fn pods_of_limits(&self, room: &Room, candidate: &Candidate, class: &Class) -> i64 {
-        let pool = candidate.pool(self.offer);
-        let each = i64::try_from(candidate.holds(&class.shape)).unwrap_or(i64::MAX);
-        let Some(shape) = candidate.shape(self.offer) else {
-            return 0;
-        };
-        let limits = pool.limits.keys().filter_map(|name| {
-            let counts = shape.counts_for(name);
-            let left = room.left(candidate.pool, name)?;
-            (counts > 0).then(|| left.saturating_mul(each) / counts)
-        });
-        limits.min().unwrap_or(i64::MAX)
-    }
-
-    /// Whether the limits of all pools together leave too little for a class, however nodes are mixed.
-    fn is_out_of_room(&self, room: &Room) -> bool {
-        self.classes.iter().any(|class| {
-            let mut holds: u64 = class.fits_now;
-            for at in 0..self.offer.pools.len() {
-                let own = self
-                    .known()
-                    .filter(|(_, own)| own.pool == at && own.obstacles(&class.shape).is_empty());
-                let own = own.map(|(_, own)| {
-                    let nodes = room.of(own);
-                    let by_nodes = nodes.saturating_mul(own.holds(&class.shape));
-                    let by_limits = self.pods_of_limits(room, own, class);
-                    (by_nodes, u64::try_from(by_limits).unwrap_or(0))
-                });
-                let (by_nodes, by_limits) = own.fold((0_u64, 0_u64), |sums, own| {
-                    (sums.0.saturating_add(own.0), sums.1.max(own.1))
-                });
-                holds = holds.saturating_add(by_nodes.min(by_limits));
-            }
-            holds < class.pods
-        })
     }
 
     /// The pools with nodes of unknown size that may hold what nothing known does: nothing but the size is in the way.
@@ -384,6 +337,44 @@ impl Search<'_> {
             }
         }
         (plan, is_whole)
+    }
+}
+
+/// All combinations of nodes, one kind after the other.
+struct Walk<'w> {
+    /// The place of each kind, how many pods a node holds, and the most nodes.
+    kinds: &'w [(usize, u64, u64)],
+    candidates: &'w [Candidate],
+    needed: u64,
+    room: Room,
+    plan: Plan,
+}
+
+impl Walk<'_> {
+    /// Adds those that are enough to `plans`, where `pods` pods have nodes and kinds before `depth` are decided.
+    fn on(&mut self, depth: usize, pods: u64, plans: &mut Vec<Plan>) {
+        let Some((at, each, most)) = self.kinds.get(depth).copied() else {
+            if pods >= self.needed {
+                plans.push(self.plan.clone());
+            }
+            return;
+        };
+        let candidate = &self.candidates[at];
+        for nodes in 0..=most.min(self.room.of(candidate)) {
+            if nodes > 0 {
+                self.room.take(candidate, nodes);
+                self.plan.push((at, nodes));
+            }
+            self.on(
+                depth + 1,
+                pods.saturating_add(nodes.saturating_mul(each)),
+                plans,
+            );
+            if nodes > 0 {
+                self.plan.pop();
+                self.room.untake(candidate, nodes);
+            }
+        }
     }
 }
 

@@ -1,7 +1,9 @@
 mod brute;
 mod changes;
+mod futures;
 mod hostile;
 mod reading;
+mod sources;
 
 use std::collections::BTreeMap;
 

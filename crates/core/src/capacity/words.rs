@@ -13,7 +13,23 @@ pub(super) fn answer(answer: &Answer) -> String {
             format!("fits after a scale-up: {}", order_words(order))
         }
         Answer::MayFit { unknown, order } => {
-            let mut words = format!("may fit after a scale-up; {}", list(unknown, unknown_words));
+            // Nothing need be added for what changes by itself.
+            let passes = |own: &Unknown| {
+                matches!(
+                    own,
+                    Unknown::Nodes { .. }
+                        | Unknown::Pods
+                        | Unknown::OtherPods
+                        | Unknown::Arriving { .. }
+                )
+            };
+            let is_later = order.is_none() && unknown.iter().all(passes);
+            let begin = if is_later {
+                "may fit later"
+            } else {
+                "may fit after a scale-up"
+            };
+            let mut words = format!("{begin}; {}", list(unknown, unknown_words));
             if let Some(order) = order {
                 words = format!("{words}; if so: {}", order_words(order));
             }
@@ -103,6 +119,40 @@ fn unknown_words(unknown: &Unknown) -> String {
         Unknown::Domain { pool, level } => format!(
             "whether new nodes of pool `{pool}` would be in one {level} is not known: state the label of the level under `labels` where it is"
         ),
+        Unknown::Pools { why } => format!("not all that could add nodes was read: {why}"),
+        Unknown::Size { pool, shape } => format!(
+            "nodes `{shape}` of pool `{pool}` differ in size or taints, and only some of them are enough: describe the next in a file (`--capacity`)"
+        ),
+        Unknown::Resource {
+            pool,
+            shape,
+            resource,
+        } => format!(
+            "how much `{resource}` a node `{shape}` of pool `{pool}` has is not known: state it under `allocatable`"
+        ),
+        Unknown::Key { pool, key } => format!(
+            "which value of the label `{key}` new nodes of pool `{pool}` would have is not known: state it under `labels`"
+        ),
+        Unknown::MinValues { pool, key, least } => format!(
+            "pool `{pool}` adds nodes only if at least {least} values of `{key}` are possible (`minValues`), and fewer are known"
+        ),
+        Unknown::Arriving { pool } => format!(
+            "pool `{pool}` counts nodes that are not in the cluster yet, and whether the gang can have them is not known"
+        ),
+        Unknown::Nodes { nodes } => {
+            let noun = counted(*nodes as u64, "node");
+            let verb = if *nodes == 1 { "accepts" } else { "accept" };
+            format!(
+                "{noun} {verb} no pods at present (not ready, cordoned, quarantined, on probation or with a taint that passes)"
+            )
+        }
+        Unknown::Pods => {
+            "pods that Trainyard did not start take the room, and when they end is not known"
+                .to_owned()
+        }
+        Unknown::OtherPods => {
+            "the pod affinity asks for pods that are not running, and may run later".to_owned()
+        }
         Unknown::Search => {
             "the search for nodes was cut short, with no plan and no proof that there is none"
                 .to_owned()

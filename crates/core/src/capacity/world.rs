@@ -192,6 +192,7 @@ impl World {
                 labels: shape.labels.clone(),
                 leaving: false,
                 anti_affinity: shape.constraints.anti_affinity.clone(),
+                daemon: false,
             };
             self.snapshot.pods.insert(key, resident);
         }
@@ -286,6 +287,28 @@ impl Room {
             .filter(|(_, each)| **each > 0)
             .filter_map(|(name, each)| u64::try_from(pool.get(name)? / each).ok());
         limits.min().unwrap_or(u64::MAX).min(own)
+    }
+
+    /// Returns the room of `nodes` nodes that were taken last.
+    pub(super) fn untake(&mut self, candidate: &Candidate, nodes: u64) {
+        let Some(shape) = candidate.shape else {
+            return;
+        };
+        if let Some(left) = &mut self.shapes[candidate.pool][shape] {
+            *left = left.saturating_add(nodes);
+        }
+        let given = &mut self.taken_nodes[candidate.pool][shape];
+        *given = given.saturating_sub(nodes);
+        let nodes = i64::try_from(nodes).unwrap_or(i64::MAX);
+        for (name, each) in &self.counts[candidate.pool][shape] {
+            let amount = each.saturating_mul(nodes);
+            if let Some(taken) = self.taken[candidate.pool].get_mut(name) {
+                *taken = taken.saturating_sub(amount);
+            }
+            if let Some(left) = self.pools[candidate.pool].get_mut(name) {
+                *left = left.saturating_add(amount);
+            }
+        }
     }
 
     /// What is left of the limit on `resource` of the pool.

@@ -133,6 +133,8 @@ pub struct Resident {
     pub leaving: bool,
     /// Its required pod anti-affinity.
     pub anti_affinity: Vec<PodAffinityTerm>,
+    /// Whether a daemon set made it: such a pod is on every node, and never ends.
+    pub daemon: bool,
 }
 
 impl Snapshot {

@@ -133,6 +133,6 @@ impl Gang {
             .take(pods)
             .filter_map(|pod| self.shapes.get(pod.shape))
             .map(|shape| shape.requests.accelerators())
-            .sum()
+            .fold(0, i64::saturating_add)
     }
 }

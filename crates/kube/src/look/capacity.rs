@@ -4,25 +4,28 @@ use serde_json::{Value, json};
 
 use super::{Api, Look, LookError};
 
-/// What a cluster serves about capacity: what was tried, its path, `apiVersion` and kind.
-const LISTS: [(&str, &str, &str, &str); 3] = [
+/// What a cluster serves about capacity: what was tried, the API group, its versions with the newest first, the kind and its plural.
+const LISTS: [(&str, &str, [&str; 2], &str, &str); 3] = [
     (
         "list NodePools",
-        "/apis/karpenter.sh/v1/nodepools",
-        "karpenter.sh/v1",
+        "karpenter.sh",
+        ["v1", "v1beta1"],
         "NodePool",
+        "nodepools",
     ),
     (
         "list NodeClaims",
-        "/apis/karpenter.sh/v1/nodeclaims",
-        "karpenter.sh/v1",
+        "karpenter.sh",
+        ["v1", "v1beta1"],
         "NodeClaim",
+        "nodeclaims",
     ),
     (
         "list ProvisioningRequests",
-        "/apis/autoscaling.x-k8s.io/v1/provisioningrequests",
-        "autoscaling.x-k8s.io/v1",
+        "autoscaling.x-k8s.io",
+        ["v1", "v1beta1"],
         "ProvisioningRequest",
+        "provisioningrequests",
     ),
 ];
 const STATUS_PATH: &str = "/api/v1/namespaces/kube-system/configmaps";
@@ -38,13 +41,23 @@ impl Look {
 impl Api {
     async fn capacity(&self) -> (Vec<Value>, Vec<LookError>) {
         let (mut objects, mut refused) = (Vec::new(), Vec::new());
-        for (tried, path, version, kind) in LISTS {
-            match self.list::<Value>(tried, path, None, None).await {
-                Ok(items) => {
-                    objects.extend(items.into_iter().map(|item| named(item, version, kind)));
+        for (tried, group, versions, kind, plural) in LISTS {
+            for version in versions {
+                let path = format!("/apis/{group}/{version}/{plural}");
+                match self.list::<Value>(tried, &path, None, None).await {
+                    Ok(items) => {
+                        let version = format!("{group}/{version}");
+                        let items = items.into_iter();
+                        objects.extend(items.map(|item| named(item, &version, kind)));
+                        break;
+                    }
+                    // An older version may be served.
+                    Err(error) if error.is_not_found() => {}
+                    Err(error) => {
+                        refused.push(error);
+                        break;
+                    }
                 }
-                Err(error) if error.is_not_found() => {}
-                Err(error) => refused.push(error),
             }
         }
         let tried = "get the status of the Cluster Autoscaler";

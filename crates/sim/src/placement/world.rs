@@ -305,6 +305,7 @@ impl World {
                 labels: shape.labels.clone(),
                 leaving: false,
                 anti_affinity: shape.constraints.anti_affinity.clone(),
+                daemon: false,
             };
             self.truth.pods.insert(own.clone(), resident);
             made.push(own);

@@ -1,6 +1,6 @@
 //! The file of an administrator: `kind: Capacity`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
@@ -74,6 +74,9 @@ fn pool(value: &Value, at: usize) -> Result<Pool, NotAnOffer> {
             .map(|(name, limit)| (name, Bound { limit, used: 0 }))
             .collect(),
         halt: None,
+        members: BTreeSet::new(),
+        starting: 0,
+        min_values: BTreeMap::new(),
         name,
     })
 }
@@ -147,6 +150,7 @@ fn shape(value: &Value, place: &str, parent: &str) -> Result<NodeShape, NotAnOff
             .and_then(|nodes| u64::try_from(*nodes).ok()),
         ready_seconds: own.seconds("readyAfter")?,
         name,
+        ..NodeShape::default()
     })
 }
 

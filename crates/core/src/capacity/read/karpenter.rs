@@ -13,12 +13,12 @@ use super::{
     seen::{Seen, Times},
 };
 use crate::{
-    capacity::{Bound, Halt, NodeShape, Pool, Source},
+    capacity::{Bound, Halt, NodeShape, Pool, Source, candidate::is_by_provider},
     gang::Taint,
 };
 
 /// The label that names the pool of a node.
-const NODE_POOL: &str = "karpenter.sh/nodepool";
+pub(super) const NODE_POOL: &str = "karpenter.sh/nodepool";
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
@@ -33,6 +33,8 @@ struct Raw {
 struct Meta {
     name: String,
     labels: BTreeMap<String, String>,
+    #[serde(rename = "deletionTimestamp")]
+    deleted: Option<String>,
 }
 
 #[derive(Deserialize, Default)]
@@ -64,6 +66,8 @@ struct Requirement {
     key: String,
     operator: String,
     values: Vec<String>,
+    #[serde(rename = "minValues")]
+    min_values: Option<u64>,
 }
 
 #[derive(Deserialize, Default)]
@@ -90,6 +94,9 @@ struct Condition {
     reason: String,
     message: String,
 }
+
+/// Shapes that are not of one pool, by name.
+pub(super) type Types = BTreeMap<String, Vec<NodeShape>>;
 
 /// One pool, as its object says.
 pub(super) struct NodePool {
@@ -123,24 +130,55 @@ impl NodePool {
         Ok(Self { raw, limits })
     }
 
+    pub(super) fn name(&self) -> &str {
+        &self.raw.metadata.name
+    }
+
+    /// Those of `types` that may meet the requirements: where the pool names its types, only these.
+    fn eligible<'t>(&self, types: &'t Types) -> Vec<&'t NodeShape> {
+        let named = self.raw.spec.template.spec.requirements.iter();
+        let mut named = named.filter(|own| own.key == INSTANCE_TYPE && own.operator == "In");
+        match named.next() {
+            Some(own) => {
+                let values: BTreeSet<&String> = own.values.iter().collect();
+                let shapes = values.into_iter().filter_map(|value| types.get(value));
+                shapes.flatten().collect()
+            }
+            None => types.values().flatten().collect(),
+        }
+    }
+
+    /// How many of `types` are compared with the requirements.
+    pub(super) fn work(&self, types: &Types) -> usize {
+        self.eligible(types).len()
+    }
+
     /// The pool with those of `types` that meet its requirements, and the types that its nodes have. None, with a note, where it
-    /// adds no nodes for pods.
+    /// adds no nodes for pods. `own` are shapes that a file describes for this pool alone.
     pub(super) fn pool(
         self,
-        types: &[NodeShape],
+        own: &[NodeShape],
+        types: &Types,
         seen: &Seen<'_>,
         times: &Times,
         notes: &mut Vec<String>,
     ) -> Option<Pool> {
+        let mut described: Vec<NodeShape> = self.eligible(types).into_iter().cloned().collect();
+        described.extend(own.iter().cloned());
         let Raw {
             metadata,
             spec,
             status,
         } = self.raw;
         let name = metadata.name;
-        if spec.replicas.is_some() {
+        let why = if spec.replicas.is_some() {
+            Some("is static (`spec.replicas`)")
+        } else {
+            metadata.deleted.map(|_| "is being deleted")
+        };
+        if let Some(why) = why {
             notes.push(format!(
-                "NodePool `{name}` is static (`spec.replicas`): it adds no nodes for pods"
+                "NodePool `{name}` {why}: it adds no nodes for pods"
             ));
             return None;
         }
@@ -148,21 +186,26 @@ impl NodePool {
         let mut labels = spec.template.metadata.labels;
         labels.insert(NODE_POOL.to_owned(), name.clone());
         let choices = choices(&requirements);
+        let min_values = requirements
+            .iter()
+            .filter_map(|own| Some((own.key.clone(), own.min_values.filter(|least| *least > 1)?)))
+            .collect();
+        let members = seen.members(NODE_POOL, &name);
         let mut shapes: BTreeMap<String, NodeShape> = BTreeMap::new();
-        for shape in seen.shapes(NODE_POOL, &name) {
-            shapes.insert(shape.name.clone(), shape);
-        }
-        let mut unsure = BTreeSet::new();
-        for shape in types {
-            match meets(&requirements, shape) {
+        let mut is_unsure = false;
+        let shown = seen.shapes(&name, members).into_iter().map(|mut shape| {
+            keep_own_labels(&mut shape);
+            shape
+        });
+        // A file says more about a type than a node does: its price, and what daemon sets take.
+        for shape in shown.chain(described) {
+            // A node may be older than the requirements.
+            match meets(&requirements, &shape) {
                 Some(true) => {
-                    // A file says more about a type than a node does: its price, and what daemon sets take.
-                    shapes.insert(shape.name.clone(), shape.clone());
+                    shapes.insert(shape.name.clone(), shape);
                 }
                 Some(false) => {}
-                None => {
-                    unsure.insert(shape.name.clone());
-                }
+                None => is_unsure = true,
             }
         }
         let wanted = requirements
@@ -171,17 +214,23 @@ impl NodePool {
         let has_unknown_shapes = match wanted {
             Some(own) => own.values.iter().any(|kind| !shapes.contains_key(kind)),
             None => true,
-        } || !unsure.is_empty();
+        } || is_unsure;
         let mut shapes: Vec<NodeShape> = shapes.into_values().collect();
         for shape in &mut shapes {
-            // The pool decides which of its own labels and taints a node has.
-            for key in labels.keys().chain(choices.keys()) {
-                if !shape.choices.contains_key(key) && key != INSTANCE_TYPE {
-                    shape.labels.remove(key);
+            // The pool decides which of its own labels and taints a node has, but not what a type is.
+            shape.labels.retain(|key, _| !labels.contains_key(key));
+            for (key, values) in &choices {
+                if let Some(value) = shape.labels.remove(key)
+                    && values.contains(&value)
+                {
+                    shape.choices.entry(key.clone()).or_insert(vec![value]);
                 }
             }
             narrow(&mut shape.choices, &requirements);
             shape.taints = Vec::new();
+            if let Some(best) = &mut shape.best {
+                best.taints.clear();
+            }
             shape.ready_seconds = shape
                 .ready_seconds
                 .or_else(|| times.median(&name, &shape.name));
@@ -214,9 +263,30 @@ impl NodePool {
             has_unknown_shapes,
             limits: self.limits,
             halt,
+            members: members.iter().map(|node| (*node).to_owned()).collect(),
+            starting: 0,
+            min_values,
             name,
         })
     }
+}
+
+/// Without labels that the node got from its pool or from people: the next node gets its own. What is left says what the type is.
+fn keep_own_labels(shape: &mut NodeShape) {
+    let is_own = |key: &str| {
+        key == INSTANCE_TYPE
+            || key == "kubernetes.io/arch"
+            || key == "kubernetes.io/os"
+            || is_by_provider(key) && !key.starts_with("karpenter.sh/")
+    };
+    let other: Vec<String> = shape
+        .labels
+        .keys()
+        .filter(|key| !is_own(key))
+        .cloned()
+        .collect();
+    shape.labels.retain(|key, _| is_own(key));
+    shape.unsure_labels.extend(other);
 }
 
 fn first_of(message: String, reason: String) -> String {
@@ -285,7 +355,7 @@ fn meets(requirements: &[Requirement], shape: &NodeShape) -> Option<bool> {
             Some(true) => {}
             Some(false) => return Some(false),
             // A label that is not the type's own is set by the pool.
-            None if is_chosen_by_pool(&own.key) => {}
+            None if is_chosen_by_pool(&own.key) || shape.unsure_labels.contains(&own.key) => {}
             None => all = None,
         }
     }

@@ -7,7 +7,10 @@ use serde_json::{Value, json};
 use super::{GPU, ask, gang, offer, pool, shape, with};
 use crate::{
     capacity::{Answer, Offer},
-    gang::{Gang, Snapshot, testing::cluster},
+    gang::{
+        Gang, Snapshot,
+        testing::{cluster, occupy},
+    },
 };
 
 /// A generator of numbers from a seed, the same everywhere.
@@ -31,19 +34,41 @@ struct World {
     snapshot: Snapshot,
     gang: Gang,
     offer: Offer,
-    /// GPUs, most nodes and price of each shape, and the most GPUs of each pool.
-    shapes: Vec<(i64, i64, i64, usize)>,
-    limits: Vec<i64>,
+    shapes: Vec<Kind>,
+    limits: Vec<Limits>,
+    /// Nodes of 8 GPUs and 96 CPUs that exist, how many of them another gang holds, and whether they count in the limits of the
+    /// first pool.
+    hosts: i64,
+    held: i64,
+    are_members: bool,
+}
+
+struct Kind {
+    gpus: i64,
+    cpus: i64,
+    most: i64,
+    price: i64,
+    pool: usize,
+}
+
+struct Limits {
+    gpus: i64,
+    cpus: i64,
+    nodes: i64,
 }
 
 fn world(seed: u64) -> World {
     let mut dice = Dice(seed);
-    let hosts = dice.roll(3);
-    let snapshot = if hosts == 0 {
+    let hosts = dice.whole(3);
+    let mut snapshot = if hosts == 0 {
         Snapshot::default()
     } else {
         cluster(1, 1, usize::try_from(hosts).unwrap())
     };
+    let held = if hosts > 0 { dice.whole(2) } else { 0 };
+    for host in 0..held {
+        occupy(&mut snapshot, &format!("b0r0h{host}"), "other", 8);
+    }
     let each = 1 + dice.whole(8);
     let pods = usize::try_from(1 + dice.roll(7)).unwrap();
     let mut shapes = Vec::new();
@@ -52,25 +77,47 @@ fn world(seed: u64) -> World {
     for at in 0..usize::try_from(1 + dice.roll(2)).unwrap() {
         let mut own = Vec::new();
         for number in 0..=dice.roll(2) {
-            let (gpus, most, price) = (1 + dice.whole(12), dice.whole(4), 1 + dice.whole(20));
-            shapes.push((gpus, most, price, at));
+            let (gpus, cpus, most) = (1 + dice.whole(12), 8 + dice.whole(60), dice.whole(4));
+            let price = 1 + dice.whole(20);
             let value = shape(&format!("s{at}{number}"), gpus, 1.0);
-            let more = json!({"pricePerHour": price, "atMost": {"nodes": most}});
+            let more = json!({"pricePerHour": price, "atMost": {"nodes": most},
+                "allocatable": {"cpu": cpus, "pods": 110, GPU: gpus}});
             own.push(with(value, more));
+            shapes.push(Kind {
+                gpus,
+                cpus,
+                most,
+                price,
+                pool: at,
+            });
         }
-        let limit = 4 + dice.whole(40);
-        limits.push(limit);
-        pools.push(with(
-            pool(&format!("p{at}"), own),
-            json!({"atMost": {GPU: limit}}),
-        ));
+        let own_limits = Limits {
+            gpus: 8 + dice.whole(40),
+            cpus: 96 + dice.whole(200),
+            nodes: 1 + dice.whole(6),
+        };
+        let most = json!({GPU: own_limits.gpus, "cpu": own_limits.cpus, "nodes": own_limits.nodes});
+        limits.push(own_limits);
+        pools.push(with(pool(&format!("p{at}"), own), json!({"atMost": most})));
+    }
+    let mut offer = offer(json!(pools));
+    let are_members = dice.roll(2) == 0;
+    if are_members {
+        let first = &mut offer.pools[0];
+        first.members = snapshot.nodes.keys().cloned().collect();
+        for (name, each) in [(GPU, 8), ("cpu", 96_000), ("nodes", 1)] {
+            first.limits.get_mut(name).unwrap().used = each * hosts;
+        }
     }
     World {
         snapshot,
         gang: gang("j", pods, each),
-        offer: offer(json!(pools)),
+        offer,
         shapes,
         limits,
+        hosts,
+        held,
+        are_members,
     }
 }
 
@@ -79,35 +126,47 @@ impl World {
         self.gang.shapes[0].requests.get(GPU)
     }
 
-    /// Whether so many nodes of each shape are allowed.
-    fn allows(&self, counts: &[i64]) -> bool {
-        let mut used = vec![0; self.limits.len()];
-        for (count, (gpus, most, _, pool)) in counts.iter().zip(&self.shapes) {
-            used[*pool] += count * gpus;
-            if count > most {
-                return false;
-            }
-        }
-        used.iter()
-            .zip(&self.limits)
-            .all(|(used, limit)| used <= limit)
+    /// Whether so many nodes of each shape are allowed beside `hosts` nodes that exist.
+    fn allows(&self, counts: &[i64], hosts: i64) -> bool {
+        let is_within = |pool: usize| {
+            let own = counts.iter().zip(&self.shapes);
+            let own: Vec<_> = own.filter(|(_, kind)| kind.pool == pool).collect();
+            let sum = |each: fn(&Kind) -> i64| -> i64 {
+                own.iter().map(|(count, kind)| *count * each(kind)).sum()
+            };
+            let present = if self.are_members && pool == 0 {
+                hosts
+            } else {
+                0
+            };
+            let limits = &self.limits[pool];
+            // A pool that has more than its limit adds nothing.
+            let holds = |new: i64, each: i64, limit: i64| new == 0 || new + each * present <= limit;
+            holds(sum(|kind| kind.gpus), 8, limits.gpus)
+                && holds(sum(|kind| kind.cpus), 96, limits.cpus)
+                && holds(sum(|_| 1), 1, limits.nodes)
+        };
+        let mut kinds = counts.iter().zip(&self.shapes);
+        kinds.all(|(count, kind)| *count <= kind.most) && (0..self.limits.len()).all(is_within)
     }
 
-    /// Whether they hold the gang, by counting alone.
-    fn holds(&self, counts: &[i64]) -> bool {
+    /// Whether they hold the gang beside `hosts` free nodes that exist, by counting alone.
+    fn holds(&self, counts: &[i64], hosts: i64) -> bool {
         let each = self.each();
-        let present = i64::try_from(self.snapshot.nodes.len()).unwrap() * (8 / each);
+        // Every pod asks for one CPU.
         let new = counts.iter().zip(&self.shapes);
-        let new: i64 = new.map(|(count, (gpus, ..))| count * (gpus / each)).sum();
-        present + new >= i64::try_from(self.gang.pods.len()).unwrap()
+        let new: i64 = new
+            .map(|(count, kind)| count * (kind.gpus / each).min(kind.cpus))
+            .sum();
+        hosts * (8 / each) + new >= i64::try_from(self.gang.pods.len()).unwrap()
     }
 
     /// All counts of nodes.
     fn all(&self) -> Vec<Vec<i64>> {
         let mut all: Vec<Vec<i64>> = vec![Vec::new()];
-        for (_, most, ..) in &self.shapes {
+        for kind in &self.shapes {
             let longer = all.iter().flat_map(|counts| {
-                (0..=*most).map(move |count| {
+                (0..=kind.most).map(move |count| {
                     let mut counts = counts.clone();
                     counts.push(count);
                     counts
@@ -117,17 +176,27 @@ impl World {
         }
         all
     }
+
+    /// Whether the gang fits once the other one has ended: on nodes that exist, and on nodes that take the room of some of them.
+    fn fits_when_others_end(&self, all: &[Vec<i64>]) -> bool {
+        let least = if self.are_members { 0 } else { self.hosts };
+        (least..=self.hosts).any(|kept| {
+            let mut counts = all.iter();
+            counts.any(|counts| self.allows(counts, kept) && self.holds(counts, kept))
+        })
+    }
 }
 
 #[test]
 fn small_offers_against_all_combinations() {
     let mut answers: BTreeMap<&str, usize> = BTreeMap::new();
-    for seed in 0..1_000 {
+    for seed in 0..1_500 {
         let world = world(seed);
         let all = world.all();
+        let free = world.hosts - world.held;
         let fits = all
             .iter()
-            .filter(|counts| world.allows(counts) && world.holds(counts));
+            .filter(|counts| world.allows(counts, world.hosts) && world.holds(counts, free));
         let fits: Vec<&Vec<i64>> = fits.collect();
         let is_now = fits
             .first()
@@ -145,16 +214,22 @@ fn small_offers_against_all_combinations() {
                 // Of orders of one shape it is the cheapest.
                 let price = |counts: &[i64]| -> i64 {
                     let all = counts.iter().zip(&world.shapes);
-                    all.map(|(count, (_, _, price, _))| count * price).sum()
+                    all.map(|(count, kind)| count * kind.price).sum()
                 };
                 let single = |counts: &&&Vec<i64>| counts.iter().filter(|n| **n > 0).count() == 1;
                 if let Some(least) = fits.iter().filter(single).map(|own| price(own)).min() {
-                    assert_eq!(price(&counts), least, "seed {seed}: {counts:?}");
+                    assert!(price(&counts) <= least, "seed {seed}: {counts:?}");
                 }
                 "later"
             }
+            Answer::FitsWhenOthersEnd { .. } => {
+                assert!(fits.is_empty(), "seed {seed}: {:?}", fits[0]);
+                assert!(world.fits_when_others_end(&all), "seed {seed}");
+                "others end"
+            }
             Answer::NeverFits(never) => {
                 assert!(fits.is_empty(), "seed {seed}: {:?}", fits[0]);
+                assert!(!world.fits_when_others_end(&all), "seed {seed}");
                 assert!(!never.obstacles.is_empty(), "seed {seed}");
                 "never"
             }
@@ -164,7 +239,7 @@ fn small_offers_against_all_combinations() {
     }
     let counts: Vec<usize> = answers.values().copied().collect();
     assert!(
-        counts.len() == 3 && counts.iter().all(|count| *count > 60),
+        counts.len() == 4 && counts.iter().all(|count| *count > 60),
         "{answers:?}"
     );
 }

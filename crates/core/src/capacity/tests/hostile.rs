@@ -117,3 +117,53 @@ fn many_shapes_are_decided_soon() {
         answer.message()
     );
 }
+
+/// The time that a debug build may take on a busy machine is not tested; that the work has an end is.
+#[test]
+fn many_zones_and_shapes_are_bounded() {
+    let zones: Vec<String> = (0..64).map(|at| format!("z{at}")).collect();
+    let shapes: Vec<Value> = (0..MAX_SHAPES)
+        .map(|at| shape(&format!("s{at}"), 1 + i64::try_from(at % 8).unwrap(), 1.0))
+        .collect();
+    let pools = json!([with(pool("a", shapes), json!({"zones": zones}))]);
+    let job = gang("j", 64, 8).wishing("required=zone");
+    let answer = ask(&Snapshot::default(), &job, &offer(pools));
+    assert!(
+        matches!(answer, Answer::FitsAfterScaleUp { .. }),
+        "{}",
+        answer.message()
+    );
+}
+
+#[test]
+fn pairs_of_pools_and_types_are_bounded() {
+    let types: Vec<Value> = (0..MAX_SHAPES)
+        .map(|at| shape(&format!("s{at}"), 8, 1.0))
+        .collect();
+    let types =
+        json!({"apiVersion": "trainyard.dev/v1alpha1", "kind": "Capacity", "instanceTypes": types});
+    let pools = (0..1_000).map(|at| {
+        json!({"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": format!("p{at}")},
+            "spec": {"template": {"spec": {"requirements": [{"key": "lane", "operator": "DoesNotExist"}]}}}})
+    });
+    let values: Vec<Value> = std::iter::once(types).chain(pools).collect();
+    let read = Offer::of_values(values, &Snapshot::default(), now());
+    assert_eq!(
+        read.unwrap_err().to_string(),
+        "it has more than 5000 shapes of nodes"
+    );
+}
+
+#[test]
+fn many_requests_are_counted() {
+    let requests = (0..10_000).map(|at| {
+        json!({"apiVersion": "autoscaling.x-k8s.io/v1", "kind": "ProvisioningRequest",
+            "metadata": {"name": format!("r{at}"), "namespace": "team"}})
+    });
+    let read = Offer::of_values(requests, &Snapshot::default(), now()).unwrap();
+    assert_eq!(read.notes.len(), 9);
+    assert_eq!(
+        read.notes[8],
+        "9992 more ProvisioningRequests are not listed"
+    );
+}

@@ -106,6 +106,12 @@ fn effect(text: &str) -> Option<TaintEffect> {
     }
 }
 
+/// Whether a daemon set made the pod.
+fn is_daemon(pod: &Pod) -> bool {
+    let owners = pod.metadata.owner_references.iter().flatten();
+    owners.into_iter().any(|owner| owner.kind == "DaemonSet")
+}
+
 impl Resident {
     /// What counts of a pod; none where it has no node, or has ended.
     pub fn of(pod: &Pod) -> Option<(PodKey, Self)> {
@@ -153,6 +159,7 @@ impl Resident {
             labels,
             leaving: pod.metadata.deletion_timestamp.is_some(),
             anti_affinity: anti_affinity.unwrap_or_default(),
+            daemon: is_daemon(pod),
         };
         Some((key, resident))
     }
