@@ -110,7 +110,7 @@ fn render_passes_runtimes_that_no_job_uses() {
 
 #[test]
 fn failed_initializers_run_again_alone() {
-    let text = r#"apiVersion: trainer.kubeflow.org/v1alpha1
+    let text = r"apiVersion: trainer.kubeflow.org/v1alpha1
 kind: TrainJob
 metadata: {name: t}
 spec:
@@ -159,7 +159,7 @@ spec:
                 - name: node
                   image: none
                   volumeMounts: [{name: data, mountPath: /workspace}]
-"#;
+";
     let outcome = Call::new(&["run", "job.yaml"]).file("job.yaml", text).run();
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     let runs = |name: &str| {

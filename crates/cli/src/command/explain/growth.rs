@@ -91,7 +91,9 @@ fn answer(
         .ok_or("the spec of the job is not valid")?;
     let mut snapshot = site.look.snapshot().map_err(|error| error.to_string())?;
     let mut offer = Offer::of_values(objects, &snapshot, now).map_err(|error| error.to_string())?;
-    missing.into_iter().for_each(|why| offer.lacks(why));
+    for why in missing {
+        offer.lacks(why);
+    }
     notes.extend(offer.notes.iter().cloned());
     let created = seen.created_at.unwrap_or(now);
     let own = Gang::of(job, &Cluster::default(), created).map_err(|error| error.to_string())?;
