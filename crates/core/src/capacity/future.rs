@@ -328,7 +328,7 @@ fn release(
             own.0.clone_from(&node.taints);
         }
     }
-    // Too many to be told apart, or asked for by name: then they stay, beside the room that they leave.
+    // Too many kinds to try each, or asked for by name: then they stay, beside the room that they leave.
     if keeps_nodes || kinds.len() > MOST_KINDS {
         return;
     }

@@ -63,7 +63,7 @@ pub struct Pool {
     pub halt: Option<Halt>,
     /// Its nodes that exist, by name. They count in what is used of its limits.
     pub members: BTreeSet<String>,
-    /// How many of those that are used its autoscaler reports as not ready yet, where its nodes cannot be told from others.
+    /// How many of those that are used its autoscaler reports as not ready yet, where its nodes cannot be distinguished from others.
     pub starting: i64,
     /// How many values of a label its shapes must leave to choose from, where it asks for that.
     pub min_values: BTreeMap<String, u64>,

@@ -120,6 +120,9 @@ fn scale_up() -> f64 {
             )]
             .into(),
             halt: None,
+            members: BTreeSet::new(),
+            starting: 0,
+            min_values: BTreeMap::new(),
         }],
         ..Offer::default()
     };

@@ -172,7 +172,7 @@ fn of_yaml(text: &str) -> Result<Form, String> {
             name: text("/name").unwrap_or_default().to_owned(),
             size: number("/health/cloudProviderTarget").unwrap_or(0).max(0),
             ready: number("/health/nodeCounts/registered/ready"),
-            // A group without a name cannot be told from others.
+            // A group without a name cannot be distinguished from others.
             most: text("/name")
                 .and(number("/health/maxSize"))
                 .map(|most| most.max(0)),

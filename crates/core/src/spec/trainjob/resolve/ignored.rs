@@ -218,7 +218,7 @@ fn unread(batch: &JobSpec) -> Vec<(&'static str, &'static str)> {
         (
             "podFailurePolicy",
             batch.pod_failure_policy.is_some(),
-            "failures are told apart by exit code and by what happened to the pod",
+            "what counts is the exit code and what happened to the pod",
         ),
         (
             "activeDeadlineSeconds",
