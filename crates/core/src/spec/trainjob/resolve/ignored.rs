@@ -218,7 +218,7 @@ fn unread(batch: &JobSpec) -> Vec<(&'static str, &'static str)> {
         (
             "podFailurePolicy",
             batch.pod_failure_policy.is_some(),
-            "what counts is the exit code and what happened to the pod",
+            "failures are distinguished by exit code and by what happened to the pod",
         ),
         (
             "activeDeadlineSeconds",
