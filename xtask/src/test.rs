@@ -9,7 +9,7 @@ pub(crate) mod hosts;
 
 use std::{process::Command, time::Instant};
 
-use self::beside::{Beside, Lane, Row};
+use self::beside::{Beside, Row};
 use crate::{
     Failure, alerts, check, cluster, frameworks, page, report, seed_hunt,
     step::{
@@ -47,23 +47,13 @@ const SUITES: &[Suite] = &[
     ("mutants", mutants),
     ("hosts", hosts::suite),
     ("alerts", alerts::suite),
-    ("cluster", cluster::suite),
     ("browser", page::suite),
     ("frameworks", || frameworks::suite(None)),
+    ("cluster", cluster::suite),
 ];
 
-/// Suites that run beside those that come after them, each list one after another. The first only need processor time; the cluster mostly
-/// waits, and takes as long as all that comes after it.
-const BESIDE: &[Lane] = &[
-    Lane {
-        suites: &["storm", "sim", "mutants"],
-        nice: Some("10"),
-    },
-    Lane {
-        suites: &["cluster"],
-        nice: None,
-    },
-];
+/// Suites that only need processor time: they run one after another, at a low priority, beside those that come after them and mostly wait.
+const BESIDE: &[&str] = &["storm", "sim", "mutants"];
 
 /// The suites that need nothing but the Rust toolchain and a C compiler, build each crate with one set of features, and
 /// start few processes.
@@ -108,13 +98,16 @@ pub(crate) fn only(name: &str, require: Require) -> Result<(), Failure> {
     run_suites(&[*suite], &[], require)
 }
 
-fn run_suites(suites: &[Suite], beside: &'static [Lane], require: Require) -> Result<(), Failure> {
+fn run_suites(suites: &[Suite], beside: &[&str], require: Require) -> Result<(), Failure> {
     let mut rows: Vec<Row> = Vec::new();
-    let mut running = Vec::new();
+    let mut lane = None;
     for (at, (name, work)) in suites.iter().enumerate() {
-        if let Some(lane) = beside.iter().find(|lane| lane.suites.contains(name)) {
-            if lane.suites.first() == Some(name) {
-                running.push(Beside::start(lane));
+        if beside.contains(name) {
+            if lane.is_none() {
+                let own = suites.iter().map(|suite| suite.0);
+                lane = Some(Beside::start(
+                    own.filter(|name| beside.contains(name)).collect(),
+                ));
             }
             continue;
         }
@@ -135,7 +128,7 @@ fn run_suites(suites: &[Suite], beside: &'static [Lane], require: Require) -> Re
         let time = report::seconds(start.elapsed());
         rows.push(vec![(*name).to_owned(), word.to_owned(), time, detail]);
     }
-    for lane in running {
+    if let Some(lane) = lane {
         rows.extend(lane.rows()?);
     }
     print_outcomes(rows, require)

@@ -1,4 +1,4 @@
-//! Suites that run beside others: those that only need processor time at a low priority, and those that mostly wait.
+//! Suites that only need processor time, run at a low priority beside those that mostly wait.
 //!
 //! Invariant: such a suite is a call of this program with the name of the suite. Its output is kept in a file and printed as one piece, so
 //! that no line of it stands among those of another suite, and a call that ends without the row of its suite has failed.
@@ -13,13 +13,8 @@ use std::{
 
 use crate::{Failure, cache, report, step};
 
-/// Suites that run one after another, beside others.
-pub(super) struct Lane {
-    /// Their names.
-    pub(super) suites: &'static [&'static str],
-    /// Their priority, where it is another. The lowest could let a busy machine starve them.
-    pub(super) nice: Option<&'static str>,
-}
+/// The priority of these suites. The lowest could let a busy machine starve them.
+const NICE: &str = "10";
 
 /// A row of the table: name, outcome, time, what ran.
 pub(super) type Row = Vec<String>;
@@ -28,11 +23,10 @@ pub(super) type Row = Vec<String>;
 pub(super) struct Beside(JoinHandle<Vec<Row>>);
 
 impl Beside {
-    /// Begins to run the suites of `lane`.
-    pub(super) fn start(lane: &'static Lane) -> Self {
+    /// Begins to run `suites`, one after another.
+    pub(super) fn start(suites: Vec<&'static str>) -> Self {
         Self(thread::spawn(move || {
-            let suites = lane.suites.iter();
-            suites.map(|suite| row_of(suite, lane.nice)).collect()
+            suites.into_iter().map(row_of).collect()
         }))
     }
 
@@ -43,11 +37,11 @@ impl Beside {
     }
 }
 
-fn row_of(suite: &'static str, nice: Option<&str>) -> Row {
+fn row_of(suite: &'static str) -> Row {
     let failed = |why: String| [suite, "FAILED", "", &why].map(str::to_owned).to_vec();
     let output = cache::folder().and_then(|folder| {
         let file = folder.join(format!("suite-{}-{suite}", process::id()));
-        let output = run(suite, nice, &file).and_then(|()| fs::read(&file));
+        let output = run(suite, &file).and_then(|()| fs::read(&file));
         drop(fs::remove_file(&file));
         output.map_err(|error| Failure::CouldNotRun(error.to_string()))
     });
@@ -64,20 +58,14 @@ fn row_of(suite: &'static str, nice: Option<&str>) -> Row {
 }
 
 /// Runs one suite to its end, whatever its outcome.
-fn run(suite: &str, nice: Option<&str>, file: &Path) -> io::Result<()> {
+fn run(suite: &str, file: &Path) -> io::Result<()> {
     let program = std::env::current_exe()?;
     if let Some(folder) = file.parent() {
         fs::create_dir_all(folder)?;
     }
     let output = File::create(file)?;
-    let mut command = match nice {
-        Some(nice) => {
-            let mut command = Command::new("nice");
-            command.args(["-n", nice]).arg(program);
-            command
-        }
-        None => Command::new(program),
-    };
+    let mut command = Command::new("nice");
+    command.args(["-n", NICE]).arg(program);
     command.args(["test", "--require", "all", "--only", suite]);
     command.current_dir(step::root()).stdin(Stdio::null());
     command.stderr(output.try_clone()?).stdout(output);
