@@ -60,9 +60,15 @@ export function go(fragment: string): void {
   if (location.hash !== fragment) location.hash = fragment;
 }
 
-/** Changes the query of this page: `undefined` removes a key. Without `step` the back button does not stop here. */
+/**
+ * Changes the query of this page: `undefined` removes a key. Without `step` the back button does not stop here.
+ *
+ * A link that was clicked is in the address before its event arrives, and timers call this in between. So the address is what is changed, not
+ * the route that was read last, and a reader who has left the page is not brought back.
+ */
 export function setQuery(change: Record<string, string | number | undefined>, step = false): void {
-  const here = route.peek();
+  const [shown, here] = [route.peek(), parse(location.hash)];
+  if (here.page !== shown.page || here.namespace !== shown.namespace || here.name !== shown.name) return;
   const next = format({ ...here, query: { ...here.query, ...change } });
   if (next === location.hash) return;
   if (step) location.hash = next;

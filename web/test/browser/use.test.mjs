@@ -259,6 +259,25 @@ test("evidence_links_to_its_line", async () => {
   });
 });
 
+test("link_is_followed_although_the_page_changes_its_address", async () => {
+  await visit({ hash: SMOKE }, async (page) => {
+    await page.waitForSelector("#tab-events");
+    const link = await page.getAttribute("a:has-text('rank 24, line 4002')", "href");
+    // In one task, so that the event of the link has not arrived yet: as the strip writes its window.
+    const follow = (to) =>
+      page.evaluate((to) => {
+        location.hash = to;
+        document.getElementById("tab-events").click();
+      }, to);
+    await follow(link);
+    await page.waitForSelector("#tab-events[aria-selected=true]");
+    assert.match(await hash(page), /line=4002.*tab=events/);
+    await follow("#/jobs");
+    await page.waitForSelector("#jobs");
+    assert.equal(await hash(page), "#/jobs");
+  });
+});
+
 test("search_counts_and_links_open_the_same_line", async () => {
   await visit({ hash: `${SMOKE}?tab=logs&view=lines&rank=0&find=step+39` }, async (page) => {
     await page.waitForSelector("#hits");
