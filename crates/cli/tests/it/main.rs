@@ -38,6 +38,7 @@ mod preflight;
 mod profile;
 mod program;
 mod readme;
+mod report;
 mod resume;
 mod run;
 mod stored;
