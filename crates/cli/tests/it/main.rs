@@ -29,6 +29,7 @@ mod looking;
 mod new;
 #[path = "../../../probe/src/read/tests/node.rs"]
 mod node;
+mod notices;
 mod objects;
 mod placement;
 mod plain;
