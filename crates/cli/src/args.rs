@@ -18,6 +18,7 @@ mod place;
 mod plan;
 mod preflight;
 mod profile;
+mod report;
 mod run;
 mod simulate;
 mod top;
@@ -57,6 +58,7 @@ pub(crate) use self::{
     },
     preflight::Preflight,
     profile::Profile,
+    report::{Report, ReportFormat, Utilization},
     run::{Attach, Gpus, Run, Stop},
     simulate::{PathName, Simulate},
     top::Top,
@@ -138,6 +140,7 @@ pub(crate) enum Command {
     Top(Top),
     Dashboard(Box<Dashboard>),
     History(History),
+    Report(Box<Report>),
     Stacks(Stacks),
     Profile(Box<Profile>),
     Exec(Exec),
@@ -306,6 +309,7 @@ impl Command {
         match self {
             Self::Ps(args) => Some(&mut args.place),
             Self::Dashboard(args) => Some(&mut args.place),
+            Self::Report(args) => Some(&mut args.place),
             Self::Status(args) => Some(&mut args.place),
             Self::Logs(args) => Some(&mut args.place),
             Self::Stacks(args) => Some(&mut args.place),

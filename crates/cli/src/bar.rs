@@ -171,14 +171,15 @@ fn cells(spent: &[(Phase, u64)], width: usize) -> Vec<usize> {
     }
 }
 
-struct Look {
-    word: &'static str,
-    sign: char,
-    colour: &'static str,
+/// How a phase is shown.
+pub(crate) struct Look {
+    pub(crate) word: &'static str,
+    pub(crate) sign: char,
+    pub(crate) colour: &'static str,
 }
 
 impl Look {
-    fn of(phase: Phase) -> Self {
+    pub(crate) fn of(phase: Phase) -> Self {
         let (word, sign, colour) = match phase {
             Phase::Queued => ("queued", '·', "38;5;102"),
             Phase::Placing => ("placing", ':', "38;5;102"),

@@ -24,6 +24,7 @@ mod profile;
 mod ps;
 mod reference;
 mod render;
+mod report;
 mod run;
 mod simulate;
 mod stacks;
@@ -65,6 +66,7 @@ pub(crate) fn run(
         Command::Top(args) => top::run(&args, printer),
         Command::Dashboard(args) => dashboard::run(&args, printer),
         Command::History(args) => history::run(&args, environment, printer),
+        Command::Report(args) => report::run(&args, environment, printer),
         Command::Stacks(args) => stacks::run(&args, printer),
         Command::Profile(args) => profile::run(&args, printer),
         Command::Exec(args) => exec::run(&args, printer),

@@ -226,7 +226,7 @@ pub(crate) fn live_for(
     Err(Failure::new(message).hint(hint))
 }
 
-fn unknown_job(job: &str, jobs: &[String], store: &Store) -> Failure {
+pub(crate) fn unknown_job(job: &str, jobs: &[String], store: &Store) -> Failure {
     let root = store.root().display();
     let failure = Failure::absent(format!("no run of job `{job}` in `{root}`"));
     let meant = spec::nearest(job, jobs.iter().map(String::as_str));

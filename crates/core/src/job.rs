@@ -45,6 +45,7 @@ mod in_place;
 mod initializer;
 mod messages;
 mod no_progress;
+mod notice;
 mod observed;
 mod pass;
 mod preflight;
@@ -68,6 +69,7 @@ use jiff::Timestamp;
 pub use action::{Action, Decision, Event, EventKind, EventReason, GangStep, Removal, Seat};
 pub use alone::unjudged_ends;
 pub use cause::Cause;
+pub use notice::{Notice, NoticeReason};
 pub use observed::{
     Autoscaler, Grouping, JudgedEnd, NoNodes, Observed, PreflightRun, Preflights, Refusal,
     ReportedTransports, Seating, SeenFabric, SeenGang, SeenPreflight, SeenStore, SharedInputs,

@@ -15,6 +15,7 @@ mod log_line;
 pub mod losses;
 pub mod pyramid;
 pub mod queue;
+pub mod report;
 pub mod rows;
 pub mod saves;
 pub mod seats;

@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod error;
+mod kept;
 mod lock;
 mod prune;
 mod read;
@@ -33,6 +34,7 @@ mod tests;
 
 pub use self::{
     error::HistoryError,
+    kept::Kept,
     prune::Pruned,
     read::{Filter, LISTED_MAX, Listed, Listing, Reader},
     report::{By, Group, NodeCount, Report, Restarts, Sums},

@@ -3,6 +3,7 @@
 mod broken;
 mod guide;
 mod idempotent;
+mod kept;
 mod questions;
 mod retention;
 

@@ -17,6 +17,7 @@ mod gpu_wait;
 mod hangs;
 mod keeper;
 mod listen;
+mod notice;
 mod outlet;
 mod output;
 mod pace;
@@ -62,6 +63,7 @@ use self::{
     hangs::Hangs,
     keeper::Keeper,
     listen::Listener,
+    notice::Notices,
     outlet::Outlet,
     remote::Remote,
     schedule::Schedule,
@@ -155,6 +157,7 @@ struct Engine<'a> {
     hangs: Hangs,
     gpu_wait: GpuWait,
     beats: Beats,
+    notices: Notices,
     /// Nothing where traces cannot be recorded.
     kineto: Option<Daemon>,
     checkpoints: Checkpoints,
@@ -190,6 +193,7 @@ impl<'a> Engine<'a> {
                 )),
             ),
         };
+        let notices = Notices::new(path.join("notice.json"));
         let surroundings = Surroundings {
             environment: request.options.environment.iter().cloned().collect(),
             image_env: request.options.image_env.clone(),
@@ -199,6 +203,7 @@ impl<'a> Engine<'a> {
             hosts: path.join("hosts"),
             stage: path.join("mnt"),
             beats: beats.folder().map(Path::to_owned),
+            notice: notices.file().to_owned(),
             ras: flight.as_ref().and_then(|_| free_address()),
             flight,
             kineto: kineto.as_ref().map(|daemon| daemon.folders().clone()),
@@ -226,6 +231,7 @@ impl<'a> Engine<'a> {
             hangs: Hangs::new((&prepared.job.settings).into(), ras, now)?,
             gpu_wait: GpuWait::new(&prepared.gpus),
             beats,
+            notices,
             kineto,
             checkpoints: Checkpoints::default(),
             volumes,
@@ -309,6 +315,7 @@ impl<'a> Engine<'a> {
             }
             self.act_on_time()?;
         }
+        self.report_last_notice();
         let report = self.report();
         self.outlet.save(|writer| writer.write_report(&report));
         self.outlet

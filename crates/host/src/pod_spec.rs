@@ -32,6 +32,9 @@ const DEFAULT_GRACE_SECONDS: i64 = 30;
 /// The variable that names the file for heartbeats.
 const BEAT: &str = "TRAINYARD_BEAT";
 
+/// The variable that names the file of the notice that the attempt is to end.
+const NOTICE: &str = "TRAINYARD_NOTICE";
+
 /// What is true of one pod on this machine.
 #[derive(Clone, Debug)]
 pub(crate) struct Facts<'a> {
@@ -58,6 +61,8 @@ pub(crate) struct Surroundings {
     pub(crate) stage: PathBuf,
     /// The folder of heartbeats, where they are read.
     pub(crate) beats: Option<PathBuf>,
+    /// The file of the notice that an attempt is to end, once there is one.
+    pub(crate) notice: PathBuf,
     /// The folder of dumps and pipes of Flight Recorders, where the run is watched.
     pub(crate) flight: Option<PathBuf>,
     /// Where NCCL's monitor listens: an address of the run's own, so that no other job answers.
@@ -307,6 +312,10 @@ impl Translator<'_> {
             let file = folder.join(self.facts.uid);
             all.insert(BEAT.to_owned(), file.display().to_string());
         }
+        all.insert(
+            NOTICE.to_owned(),
+            self.surroundings.notice.display().to_string(),
+        );
         all.extend(own);
         if let Some(address) = &self.surroundings.ras {
             let name = RAS_ADDRESS.to_owned();

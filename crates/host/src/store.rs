@@ -12,6 +12,7 @@
 //!                       progress.json  how far the attempt is, at most once a second
 //!                       pods.json    the pods that are there, with their processes
 //!                       facts.jsonl  what happened, one fact a line; a run of an older version has none
+//!                       notice.json  that the attempt is to end, and until when: `TRAINYARD_NOTICE` names it; usually there is none
 //!                       report.json  the report, once the run is over
 //!                       attempts/<n>/<pod>/<container>.log
 //! ```
@@ -67,6 +68,11 @@ pub(crate) use facts::FactsWriter;
 pub(crate) use log::LogWriter;
 pub(crate) use trust::check_volume;
 pub(crate) use writer::RunWriter;
+
+/// Writes the file of a notice as a whole, or leaves the old one.
+pub(crate) fn write_notice(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    files::write_atomically(path, bytes, files::Durably::No)
+}
 
 /// The layout that this program writes and reads.
 pub const VERSION: u32 = 1;

@@ -1,7 +1,7 @@
 //! The arguments of `logs`, and how a moment is written.
 
 use clap::Args as ClapArgs;
-use jiff::{SignedDuration, Timestamp};
+use jiff::{Span, SpanRelativeTo, Timestamp, civil::Date, tz::TimeZone};
 use regex::bytes::{Regex, RegexBuilder};
 
 use super::{Format, Place, State, Which};
@@ -65,14 +65,25 @@ pub(crate) struct Logs {
 
 /// A moment, or how long ago.
 pub(super) fn parse_since(text: &str) -> Result<Timestamp, String> {
-    let bad = || format!("`{text}` is not a time such as `10m`, `1h30m` or `2025-01-01T12:00:00Z`");
+    let bad = || {
+        format!(
+            "`{text}` is not a time such as `10m`, `1h30m`, `7d`, `2025-01-01` or `2025-01-01T12:00:00Z`"
+        )
+    };
     if let Ok(at) = text.parse() {
         return Ok(at);
     }
-    let ago: SignedDuration = text.parse().map_err(|_| bad())?;
-    if ago.is_negative() {
+    if let Ok(day) = text.parse::<Date>() {
+        let midnight = day.to_zoned(TimeZone::UTC).map_err(|_| bad())?;
+        return Ok(midnight.timestamp());
+    }
+    let ago: Span = text.parse().map_err(|_| bad())?;
+    // How long a month is depends on which one.
+    if ago.is_negative() || ago.get_months() != 0 || ago.get_years() != 0 {
         return Err(bad());
     }
+    let days = SpanRelativeTo::days_are_24_hours();
+    let ago = ago.to_duration(days).map_err(|_| bad())?;
     Timestamp::now().checked_sub(ago).map_err(|_| bad())
 }
 
@@ -80,4 +91,43 @@ fn parse_pattern(text: &str) -> Result<Regex, String> {
     // Lines need not be text, and bytes are all that is compared.
     let built = RegexBuilder::new(text).unicode(false).build();
     built.map_err(|error| format!("`{text}` is not a regular expression: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::SignedDuration;
+
+    use super::*;
+
+    #[test]
+    fn moments() {
+        let at = |text: &str| Some(text.parse::<Timestamp>().unwrap());
+        let cases = [
+            ("2026-01-31T12:00:00Z", at("2026-01-31T12:00:00Z")),
+            ("2026-01-31", at("2026-01-31T00:00:00Z")),
+            ("2026-02-31", None),
+            ("-5m", None),
+            ("1mo", None),
+            ("2y", None),
+            ("yesterday", None),
+            ("", None),
+        ];
+        for (text, want) in cases {
+            assert_eq!(parse_since(text).ok(), want, "{text}");
+        }
+    }
+
+    #[test]
+    fn days_and_weeks_ago() {
+        for (text, hours) in [("12h", 12), ("7d", 168), ("2w", 336), ("1d12h", 36)] {
+            let before = Timestamp::now();
+            let since = parse_since(text).unwrap();
+            let ago = SignedDuration::from_hours(hours);
+            assert!(before.checked_sub(ago).unwrap() <= since, "{text}");
+            assert!(
+                since <= Timestamp::now().checked_sub(ago).unwrap(),
+                "{text}"
+            );
+        }
+    }
 }

@@ -18,6 +18,7 @@ use trainyard_history::{
     Filter, HistoryError, Imported, Listed, Options, Pruned, Reader, Retention, Store, export,
 };
 
+pub(super) use self::sync::uid;
 use crate::{
     args::{
         Format, History, HistoryCommand, HistoryExport, HistoryImport, HistoryKeep, HistoryLs,
@@ -61,14 +62,18 @@ fn path(args: &HistoryStore, environment: &Environment) -> Result<PathBuf, Failu
     if let Some(path) = &args.store {
         return Ok(path.clone());
     }
-    let folder = environment.data_folder.as_ref();
-    let folder = folder.ok_or_else(|| {
+    default_path(environment).ok_or_else(|| {
         Failure::new(
             "cannot find the folder for data of your user: neither `XDG_DATA_HOME` nor `HOME` is an absolute path",
         )
         .hint("name the file of the history with `--store`")
-    })?;
-    Ok(folder.join("trainyard").join("history.db"))
+    })
+}
+
+/// The file of the history, unless `--store` names another.
+pub(super) fn default_path(environment: &Environment) -> Option<PathBuf> {
+    let folder = environment.data_folder.as_ref()?;
+    Some(folder.join("trainyard").join("history.db"))
 }
 
 /// Opens the store for `command` to write.
@@ -91,7 +96,7 @@ fn open(path: &Path, command: &str, printer: &mut Printer) -> Result<Store, Fail
 }
 
 /// Turns an error of the history into a failure with a hint.
-fn refused(error: HistoryError) -> Failure {
+pub(super) fn refused(error: HistoryError) -> Failure {
     let hint = error.hint();
     let failure = Failure::from(anyhow::Error::new(error));
     match hint {

@@ -29,6 +29,7 @@ mod looking;
 mod new;
 #[path = "../../../probe/src/read/tests/node.rs"]
 mod node;
+mod notices;
 mod objects;
 mod placement;
 mod plain;
@@ -38,6 +39,7 @@ mod preflight;
 mod profile;
 mod program;
 mod readme;
+mod report;
 mod resume;
 mod run;
 mod stored;

@@ -119,6 +119,7 @@ fn manual_pages() {
             "trainyard-profile.1",
             "trainyard-ps.1",
             "trainyard-render.1",
+            "trainyard-report.1",
             "trainyard-restart.1",
             "trainyard-resume.1",
             "trainyard-run.1",

@@ -194,6 +194,8 @@ pub enum EventReason {
     HoldEnded,
     /// An attempt began at its first step although a checkpoint is complete.
     NotRestored,
+    /// The job did not save between a notice and its deadline.
+    NotSavedOnNotice,
     /// The gang is evicted for another one.
     Preempted,
     /// The preflight failed on every node.
@@ -210,6 +212,10 @@ pub enum EventReason {
     RestartedInPlace,
     /// The job is no longer suspended.
     Resumed,
+    /// The job saved between a notice and its deadline.
+    SavedOnNotice,
+    /// Whether the job saved between a notice and its deadline is not known.
+    SaveUnknown,
     /// The gang released its nodes.
     SeatsGivenBack,
     /// The job has succeeded.
@@ -243,6 +249,7 @@ impl EventReason {
             Self::HeldOnFailure => "HeldOnFailure",
             Self::HoldEnded => "HoldEnded",
             Self::NotRestored => "NotRestored",
+            Self::NotSavedOnNotice => "NotSavedOnNotice",
             Self::Preempted => "Preempted",
             Self::PreflightFailed => "PreflightFailed",
             Self::PreflightNotRun => "PreflightNotRun",
@@ -251,6 +258,8 @@ impl EventReason {
             Self::Restarting => "Restarting",
             Self::RestartedInPlace => "RestartedInPlace",
             Self::Resumed => "Resumed",
+            Self::SavedOnNotice => "SavedOnNotice",
+            Self::SaveUnknown => "SaveUnknown",
             Self::SeatsGivenBack => "SeatsGivenBack",
             Self::Succeeded => "Succeeded",
             Self::Suspended => "Suspended",

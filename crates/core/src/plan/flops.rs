@@ -49,6 +49,13 @@ impl Convention {
     }
 }
 
+/// The share of `peak`, the operations per second of all GPUs, that goes into the model where a step takes `seconds` and does `operations`: MFU. Nothing where
+/// that is no share.
+pub fn utilization(operations: f64, peak: f64, seconds: f64) -> Option<f64> {
+    let share = operations / (peak * seconds);
+    (share.is_finite() && share > 0.0).then_some(share)
+}
+
 /// Operations that are really done in a step: with what is computed again, and without the masked half of attention
 /// where the kernel leaves it out, as all fused ones do (`masked`).
 pub fn done(shape: &Shape, sequence: u32, batch: u32, recompute: Recompute, masked: bool) -> f64 {

@@ -144,7 +144,7 @@ pub fn losses(chronicle: &Chronicle, accelerators: u32, now: Timestamp) -> Losse
 }
 
 /// No accelerator is held while a job waits for nodes or is suspended.
-fn gpu_millis(phase: Phase, millis: u64, accelerators: u32) -> u64 {
+pub(super) fn gpu_millis(phase: Phase, millis: u64, accelerators: u32) -> u64 {
     let holds = !matches!(phase, Phase::Queued | Phase::Placing | Phase::Suspended);
     if holds {
         millis.saturating_mul(accelerators.into())
@@ -245,7 +245,8 @@ fn main_attempt(chronicle: &Chronicle, phase: Phase, millis: u64, now: Timestamp
         .map(|(attempt, _)| attempt)
 }
 
-fn why(phase: Phase) -> &'static str {
+/// What a phase is, as a loss.
+pub(super) fn why(phase: Phase) -> &'static str {
     match phase {
         Phase::Queued => "a scheduling gate or a queue holds the gang back",
         Phase::Placing => "the gang waits for nodes",

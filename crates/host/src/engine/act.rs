@@ -76,6 +76,7 @@ impl Engine<'_> {
 
     /// Asks a pod to end in its grace period. Asking again changes nothing.
     pub(super) fn stop_pod(&mut self, key: Key) {
+        self.give_notice(key);
         if self.pods.stop(key) {
             self.schedule.request();
         }

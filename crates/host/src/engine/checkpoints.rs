@@ -172,6 +172,7 @@ impl Engine<'_> {
     /// Takes what was seen in the store, and lets the attempt start that waits for it.
     pub(super) fn look_at_checkpoints(&mut self, now: Instant) {
         if self.checkpoints.take(now) {
+            self.report_notice_once_known();
             self.schedule.request();
         }
     }

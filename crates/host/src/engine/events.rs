@@ -307,6 +307,7 @@ impl Engine<'_> {
         self.remote.drop_commands_of(key);
         self.schedule.request();
         self.outlet.emit(event);
+        self.report_notice_once_known();
     }
 
     /// What is due by the clock.

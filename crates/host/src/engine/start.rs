@@ -35,6 +35,7 @@ impl Engine<'_> {
         if entries.any(|entry| entry.slot == slot) {
             return Ok(());
         }
+        self.withdraw_notice(attempt);
         let key = self.pods.new_key();
         if let Some(note) = self.site.give_address(slot, attempt) {
             self.outlet.note(note);

@@ -21,6 +21,7 @@ fn surroundings(root: &Path) -> Surroundings {
         ("HOME", "/home/ada"),
         ("RATE", "9"),
         ("TRAINYARD_BEAT", "/other/run"),
+        ("TRAINYARD_NOTICE", "/other/run/notice.json"),
     ];
     Surroundings {
         environment: environment
@@ -33,6 +34,7 @@ fn surroundings(root: &Path) -> Surroundings {
         hosts: "/hosts".into(),
         stage: "/stage".into(),
         beats: Some("/beats".into()),
+        notice: "/run/notice.json".into(),
         flight: Some("/flight".into()),
         kineto: None,
         ras: None,

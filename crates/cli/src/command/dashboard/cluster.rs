@@ -10,7 +10,7 @@ mod access;
 mod buffer;
 mod folded;
 mod health;
-mod history;
+pub(crate) mod history;
 mod index;
 mod jobs;
 mod logs;

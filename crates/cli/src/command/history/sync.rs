@@ -438,7 +438,10 @@ fn same(one: &PhaseMillis, other: &PhaseMillis) -> bool {
 }
 
 /// The id of a run, which no other run has on any machine.
-fn uid(folder: &RunFolder, record: &trainyard_host::store::RunRecord) -> String {
+pub(in crate::command) fn uid(
+    folder: &RunFolder,
+    record: &trainyard_host::store::RunRecord,
+) -> String {
     let began = record.started_at.as_nanosecond();
     format!("{}.{began:x}-{:x}", names::id(folder), record.pid)
 }

@@ -101,7 +101,7 @@ impl History {
 }
 
 /// Until when something is known of a job.
-pub(super) fn known_until(job: &JobSeen, now: Timestamp) -> Timestamp {
+pub(crate) fn known_until(job: &JobSeen, now: Timestamp) -> Timestamp {
     let ended = job.status.trainyard.ledger.ended;
     let ended = ended.or(job.status.completion_time);
     ended.filter(|_| job.has_ended()).unwrap_or(now)
@@ -117,7 +117,7 @@ fn places(job: &JobSeen) -> Places {
 }
 
 /// What the status alone shows.
-pub(super) fn of_status(job: &JobSeen, now: Timestamp) -> Chronicle {
+pub(crate) fn of_status(job: &JobSeen, now: Timestamp) -> Chronicle {
     let until = known_until(job, now);
     let places = places(job);
     let status = &job.status;
