@@ -56,8 +56,11 @@ pub(super) fn group(text: &[u8]) -> Option<String> {
 }
 
 /// Whether a line is an exception that only passes another one on: `KeyError: Caught KeyError in DataLoader worker
-/// process 0.`
+/// process 0.`, and `CheckpointException ranks:dict_keys([2])`, which the tracebacks of these ranks follow.
 pub(super) fn is_raised_again(text: &[u8]) -> bool {
+    if memchr::memmem::find(text, b"CheckpointException ranks:").is_some() {
+        return true;
+    }
     let Some(at) = memchr::memmem::find(text, b": Caught ") else {
         return false;
     };
@@ -190,6 +193,11 @@ impl Trace {
         self.open && !self.headless && !self.ignored && self.frame.is_some()
     }
 
+    /// Whether an exception that Python does not ignore ends it.
+    pub(super) fn is_begun(&self) -> bool {
+        self.open && !self.ignored
+    }
+
     /// Whether `text` is a line of code that the traceback quotes, not a message.
     pub(super) fn quotes(&self, text: &[u8]) -> bool {
         self.open && text.starts_with(b"    ")
@@ -251,6 +259,72 @@ pub(super) fn exception(text: &[u8]) -> Option<&str> {
     let named = last.starts_with(|first: char| first.is_ascii_uppercase()) || last.starts_with('_');
     // Command-line tools print a bare `Error: `.
     (ends && kind && named && last != "Error").then_some(name)
+}
+
+/// The name of an exception of any name: the line behind the frames of a traceback.
+pub(super) fn any_exception(text: &[u8]) -> Option<&str> {
+    let is_of_name = |byte: &u8| byte.is_ascii_alphanumeric() || b"._".contains(byte);
+    let end = text.iter().take(160).position(|byte| !is_of_name(byte));
+    let name = std::str::from_utf8(text.get(..end.unwrap_or(text.len()))?).ok()?;
+    let after = text.get(name.len()..)?;
+    let ends = after.is_empty() || after.starts_with(b": ");
+    let last = name.rsplit('.').next()?;
+    let named = last.starts_with(|first: char| first.is_ascii_uppercase());
+    (ends && named && name.len() > 3).then_some(name)
+}
+
+/// The text of an exception that stands inside a line: `Uncaught exception: KeyError: 'x'`, `"msg":"KeyError: 'x'"`.
+pub(super) fn exception_within(text: &[u8]) -> Option<&[u8]> {
+    /// No line of a log says more in front of its exception.
+    const HEAD: usize = 512;
+    let head = text.get(..text.len().min(HEAD)).unwrap_or_default();
+    // `KeyError: …`, and `KeyError('…')` where its representation is logged.
+    let ends = [&b": "[..], b"('", b"(\""];
+    let places = ends.iter();
+    let places = places.flat_map(|end| memchr::memmem::find_iter(head, *end));
+    places.into_iter().find_map(|end| {
+        let before = head.get(..end)?;
+        let is_of_name = |byte: &u8| byte.is_ascii_alphanumeric() || b"._".contains(byte);
+        let begin = before.iter().rposition(|byte| !is_of_name(byte));
+        let begin = begin.map_or(0, |at| at + 1);
+        let name = exception(before.get(begin..)?)?;
+        let last = name.rsplit('.').next()?;
+        let named = last.ends_with("Error") || last.ends_with("Exception");
+        text.get(begin..).filter(|_| named)
+    })
+}
+
+/// The text of an exception behind the tag of an unknown launcher: `[R1] KeyError: 'x'`, `worker-3: KeyError: 'x'`.
+pub(super) fn exception_behind_tag(text: &[u8]) -> Option<&[u8]> {
+    const TAG: usize = 40;
+    let found = exception_within(text)?;
+    let tag = text.get(..text.len() - found.len())?;
+    let bracket = tag.starts_with(b"[") && tag.ends_with(b"] ")
+        || tag.starts_with(b"(") && tag.ends_with(b") ");
+    let word = tag.strip_suffix(b": ").or_else(|| tag.strip_suffix(b" | "));
+    let word = word.is_some_and(|word| !word.contains(&b' '));
+    (tag.len() <= TAG && (bracket || word)).then_some(found)
+}
+
+/// A line without the frame of a box that some programs draw around a traceback: `│ …` of rich, `| …` of groups of
+/// exceptions.
+pub(super) fn unboxed(text: &[u8]) -> &[u8] {
+    let mut inner = text;
+    for _ in 0..4 {
+        let begun = inner.trim_ascii_start();
+        let rest = begun.strip_prefix("│ ".as_bytes());
+        let Some(rest) = rest.or_else(|| begun.strip_prefix(b"| ")) else {
+            break;
+        };
+        inner = rest;
+    }
+    inner
+}
+
+/// Whether a line is the head of a traceback that rich draws as a box.
+pub(super) fn begins_box(text: &[u8]) -> bool {
+    text.starts_with("╭─".as_bytes())
+        && memchr::memmem::find(text, b" Traceback (most recent call last) ").is_some()
 }
 
 /// Whether an exception is from a module that says so, which names it without a suffix:
