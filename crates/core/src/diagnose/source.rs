@@ -397,6 +397,7 @@ impl Source {
                 }
                 Stage::Wrapper => {
                     claimed = true;
+                    self.note_alone(number);
                     // That a launcher ends the others says less than what it was passed.
                     if !rule.reports_cleanup() || self.errors.passed_on.is_none() {
                         self.errors.passed_on = Some(self.evidence(line, number));

@@ -245,10 +245,10 @@ fn bare_exception_at_the_end_counts() {
 fn wrapper_error_is_not_healthy() {
     let aborted = "RuntimeError: NCCL communicator was aborted.\n";
     assert_eq!(labels_of(aborted), ["worker_exit_nonzero"]);
-    assert_eq!(
-        labels_of(&format!("{aborted}step 12 loss 0.5\n")),
-        ["healthy"]
-    );
+    let one = format!("{aborted}step 12 loss 0.5\n");
+    assert_eq!(labels_of(&one), ["worker_exit_nonzero"]);
+    let more = format!("{one}step 13 loss 0.5\nstep 14 loss 0.4\n");
+    assert_eq!(labels_of(&more), ["healthy"]);
     assert_eq!(labels_of("step 12 loss 0.5\nSystemExit: 0\n"), ["healthy"]);
 }
 

@@ -383,6 +383,69 @@ mod tests {
     }
 
     #[test]
+    fn exceptions_inside_lines() {
+        // the line, the exception inside it, and whether only a tag stands before it
+        let cases = [
+            ("uncaught: KeyError: 'x'", Some("KeyError: 'x'"), true),
+            (
+                "it is uncaught: KeyError: 'x'",
+                Some("KeyError: 'x'"),
+                false,
+            ),
+            (
+                "{\"level\":\"error\",\"msg\":\"a.b.KeyError: 'x'\"}",
+                Some("a.b.KeyError: 'x'\"}"),
+                false,
+            ),
+            (
+                "it crashed: TypeError('no')",
+                Some("TypeError('no')"),
+                false,
+            ),
+            ("[R1] ValueError: no", Some("ValueError: no"), true),
+            ("worker-2 | ValueError: no", Some("ValueError: no"), true),
+            (
+                "retry on ConnectionError: back off",
+                Some("ConnectionError: back off"),
+                false,
+            ),
+            ("Error: no", None, false),
+            ("val error: 0.31", None, false),
+            ("", None, false),
+        ];
+        for (line, within, tagged) in cases {
+            let found = exception_within(line.as_bytes());
+            assert_eq!(found, within.map(str::as_bytes), "{line}");
+            let behind = exception_behind_tag(line.as_bytes());
+            assert_eq!(
+                behind,
+                within.filter(|_| tagged).map(str::as_bytes),
+                "{line}"
+            );
+        }
+    }
+
+    #[test]
+    fn frames_of_boxes() {
+        let cases = [
+            ("│ /app/a.py:3 in main │", "/app/a.py:3 in main │"),
+            ("    | IndexError: 7", "IndexError: 7"),
+            ("  |   File \"/a.py\", line 3", "  File \"/a.py\", line 3"),
+            ("|±|", "|±|"),
+            ("    raise x", "    raise x"),
+        ];
+        for (line, want) in cases {
+            assert_eq!(unboxed(line.as_bytes()), want.as_bytes(), "{line}");
+        }
+        assert!(begins_box(
+            "╭── Traceback (most recent call last) ──╮".as_bytes()
+        ));
+        assert!(!begins_box(b"Traceback (most recent call last):"));
+        assert_eq!(any_exception(b"a.b.Exhausted: no"), Some("a.b.Exhausted"));
+        assert_eq!(any_exception(b"During handling of it"), None);
+    }
+
+    #[test]
     fn the_deepest_frame_of_the_user() {
         let mut trace = Trace::default();
         assert_eq!(trace.end(), None);

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use aho_corasick::{AhoCorasick, AhoCorasickKind};
 
-use super::{Line, Source, WATCHED_LINES, shown, torch};
+use super::{Line, Source, shown, torch};
 
 /// A level stands before what is said.
 const HEAD: usize = 120;
@@ -30,10 +30,7 @@ impl Source {
             self.errors.level = Some(self.evidence(line, number));
             self.errors.is_fatal = is_fatal;
             if is_fatal {
-                let steps = self.marks.steps_since_bare;
-                self.errors.steps_between = self.errors.steps_between.saturating_add(steps);
-                self.marks.note_bare(number);
-                self.watched = self.watched.max(WATCHED_LINES);
+                self.note_alone(number);
             }
         }
         if by_level

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     super::{nccl::NcclFacts, report::Evidence, steps::StepTimes, torch::Work},
-    LINE_TAIL, MAX_LINE, Source,
+    LINE_TAIL, MAX_LINE, Source, WATCHED_LINES,
 };
 use crate::line::stamp::Stamp;
 
@@ -148,6 +148,20 @@ impl Errors {
 }
 
 impl Source {
+    /// Notes an error that a step or two behind it do not clear, as after an exception that stands alone.
+    pub(super) fn note_alone(&mut self, line: u64) {
+        let steps = self.marks.steps_since_bare;
+        self.errors.steps_between = self.errors.steps_between.saturating_add(steps);
+        self.marks.note_bare(line);
+        self.watched = self.watched.max(WATCHED_LINES);
+    }
+
+    /// Whether the job trained on behind line `line`, or reached its end.
+    pub(in crate::diagnose) fn trained_past(&self, line: u64) -> bool {
+        let trained = self.marks.steps_since_bare >= STEPS_AFTER_CAUSE;
+        self.marks.done > line || (self.marks.progress > line && trained)
+    }
+
     /// Whether the job got past the error of line `line`.
     pub(in crate::diagnose) fn is_past(&self, line: u64) -> bool {
         let last_bar = self.errors.is_fatal
