@@ -278,6 +278,14 @@ pub(super) fn exception_within(text: &[u8]) -> Option<&[u8]> {
     /// No line of a log says more in front of its exception.
     const HEAD: usize = 512;
     let head = text.get(..text.len().min(HEAD)).unwrap_or_default();
+    // Most lines hold no exception, and every line that may matter gets here.
+    let kinds = [&b"Error"[..], b"Exception"];
+    if !kinds
+        .iter()
+        .any(|kind| memchr::memmem::find(head, kind).is_some())
+    {
+        return None;
+    }
     // `KeyError: …`, and `KeyError('…')` where its representation is logged.
     let ends = [&b": "[..], b"('", b"(\""];
     let places = ends.iter();
