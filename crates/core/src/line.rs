@@ -127,6 +127,9 @@ fn strip(line: &mut Line<'_>) {
         b'(' => {
             if let Some(rest) = ray(text) {
                 line.text = rest;
+            } else if let Some((rank, rest)) = bracketed_rank(text) {
+                line.rank.get_or_insert(rank);
+                line.text = rest;
             }
         }
         b'0'..=b'9' | b' ' => {
@@ -137,6 +140,9 @@ fn strip(line: &mut Line<'_>) {
             } else if let Some((rank, rest)) = slurm(text).filter(|_| line.rank.is_none()) {
                 // Behind the rank of another launcher it is text: `2: [tensor]` of Horovod.
                 line.rank = Some(rank);
+                line.text = rest;
+            } else if let Some((host, rest)) = address(text).filter(|_| line.node.is_none()) {
+                line.node = Some(host);
                 line.text = rest;
             } else if let Some((stamp, end)) = stamp::leading(text) {
                 line.stamp.get_or_insert(stamp);
@@ -314,6 +320,27 @@ fn ray(text: &[u8]) -> Option<&[u8]> {
         memchr::memmem::find(rest, b"x across cluster]").is_some()
     });
     text.get(..end.unwrap_or(text.len()))
+}
+
+/// `(rank 3) ` and `(rank3): ` of programs that tag what they print.
+fn bracketed_rank(text: &[u8]) -> Option<(u32, &[u8])> {
+    let close = text.iter().take(16).position(|byte| *byte == b')')?;
+    let inside = text.get(1..close)?;
+    let word = inside.get(..4)?.eq_ignore_ascii_case(b"rank");
+    let rank = number(inside.get(4..)?.trim_ascii_start()).filter(|_| word)?;
+    let rest = text.get(close + 1..)?;
+    let rest = rest.strip_prefix(b":").unwrap_or(rest);
+    Some((rank, rest.strip_prefix(b" ")?))
+}
+
+/// `10.0.0.5: ` of `pdsh`, which `DeepSpeed` uses: the address.
+fn address(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let end = memchr::memmem::find(text.get(..text.len().min(17))?, b": ")?;
+    let (host, rest) = text.split_at(end);
+    let mut parts = host.split(|byte| *byte == b'.');
+    let is_part = |part: &[u8]| (1..=3).contains(&part.len()) && digits(part);
+    let is_address = parts.clone().count() == 4 && parts.all(is_part);
+    is_address.then(|| (host, rest.get(2..).unwrap_or_default()))
 }
 
 /// `12: ` of `srun --label`, padded with spaces.

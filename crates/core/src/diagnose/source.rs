@@ -24,7 +24,10 @@ use self::text::{host, is_fixed, leading_nuls, lossy, newlines, numbers, signal_
 pub(super) use self::{
     first_ranks::FirstRanks,
     late_tasks::LateTasks,
-    state::{Errors, ExitSeen, GroupWait, Marks, Member, Raised, STEPS_AFTER_CAUSE, Seen},
+    state::{
+        Errors, ExitSeen, GroupWait, Marks, Member, Raised, STEPS_AFTER_CAUSE,
+        STEPS_AFTER_EXCEPTION, STEPS_AFTER_LOGGED, Seen,
+    },
 };
 use self::{last_lines::LastLines, members::Members, samples::Samples};
 use super::{
@@ -89,6 +92,10 @@ pub(super) struct Source {
     /// Tasks that a coordination service reports late or gone.
     pub(super) late_tasks: LateTasks,
     partial: PartialLine,
+    /// The last line of a traceback.
+    last_exception: u64,
+    /// The process whose exception `torch.multiprocessing` announced.
+    spawned: Option<u32>,
     /// How many of the next lines are always read.
     watched: u32,
     /// The last line that may be of the message of an exception: every rule is looked for up to it.
@@ -317,11 +324,12 @@ impl Source {
         if number <= u64::from(HEAD_LINES) {
             self.first_ranks.note(text, number, self.marks.failure);
         }
+        let code = torch::unboxed(text);
         let quoted = self
             .traces
             .get(&line.rank)
-            .is_some_and(|trace| trace.quotes(text));
-        if quoted && !text.trim_ascii_start().starts_with(b"File \"") {
+            .is_some_and(|trace| trace.quotes(code));
+        if quoted && !code.trim_ascii_start().starts_with(b"File \"") {
             // Code that names an error is not that error.
             return false;
         }
@@ -361,7 +369,10 @@ impl Source {
         let mut claimed = false;
         let mut labels: Vec<&str> = Vec::new();
         let warning = levels::is_warning(line.text);
-        let of_thread = self.traces.get(&line.rank).is_some_and(Trace::is_of_thread);
+        let trace = self.traces.get(&line.rank);
+        // A program that prints an exception without its traceback has caught it.
+        let of_thread = trace.is_some_and(Trace::is_of_thread);
+        let raised = !of_thread && trace.is_some_and(Trace::is_begun);
         for index in &found {
             let rule = rules.rule(*index);
             // Two rules for one label would report the same thing twice.
@@ -386,6 +397,7 @@ impl Source {
                 }
                 Stage::Wrapper => {
                     claimed = true;
+                    self.note_alone(number);
                     // That a launcher ends the others says less than what it was passed.
                     if !rule.reports_cleanup() || self.errors.passed_on.is_none() {
                         self.errors.passed_on = Some(self.evidence(line, number));
@@ -410,8 +422,9 @@ impl Source {
                 self.record_match(rules, *index, line, number, rank);
                 if let Some(seen) = self.seen.get_mut(index) {
                     seen.only_warnings &= warning;
-                    seen.raised |=
-                        !of_thread && torch::exception(line.text.trim_ascii_start()).is_some();
+                    let exception = torch::exception(line.text.trim_ascii_start()).is_some();
+                    seen.raised |= raised && exception;
+                    seen.raised_alone |= !raised && !of_thread && exception;
                 }
             } else {
                 self.fields(rule, line.text, line.rank);

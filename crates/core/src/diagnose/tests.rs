@@ -211,7 +211,25 @@ fn labels_of(log: &str) -> Vec<String> {
 fn bare_exception_at_the_end_counts() {
     let bare = "RuntimeError: shapes (3, 4) and (5, 6) do not fit\n";
     assert_eq!(labels_of(bare), ["user_code_error"]);
-    assert_eq!(labels_of(&format!("{bare}step 12 loss 0.5\n")), ["healthy"]);
+    // The bar of another rank is drawn once more.
+    let bar = " 11%|█         | 11/100 [00:05<00:44,  2.00it/s, loss=2.30]\n";
+    let tagged = format!("[rank1]: {bare}");
+    assert_eq!(
+        labels_of(&format!("{tagged}{bar}{bar}")),
+        ["user_code_error"]
+    );
+    assert_eq!(
+        labels_of(&format!("{bare}step 12 loss 0.5\n")),
+        ["user_code_error"]
+    );
+    let steps = "step 12 loss 0.5\nstep 13 loss 0.5\nstep 14 loss 0.5\n";
+    assert_eq!(labels_of(&format!("{bare}{steps}")), ["healthy"]);
+    let silent = format!("[rank1]: step 11 loss 0.6\n{tagged}{steps}");
+    assert_eq!(
+        labels_of(&silent),
+        ["user_code_error"],
+        "rank 1 logs no later step"
+    );
     let known = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n";
     assert_eq!(labels_of(known), ["cuda_oom"]);
     let ignored = "Exception ignored in: <function x>\nTraceback (most recent call last):\n  \
@@ -227,10 +245,10 @@ fn bare_exception_at_the_end_counts() {
 fn wrapper_error_is_not_healthy() {
     let aborted = "RuntimeError: NCCL communicator was aborted.\n";
     assert_eq!(labels_of(aborted), ["worker_exit_nonzero"]);
-    assert_eq!(
-        labels_of(&format!("{aborted}step 12 loss 0.5\n")),
-        ["healthy"]
-    );
+    let one = format!("{aborted}step 12 loss 0.5\n");
+    assert_eq!(labels_of(&one), ["worker_exit_nonzero"]);
+    let more = format!("{one}step 13 loss 0.5\nstep 14 loss 0.4\n");
+    assert_eq!(labels_of(&more), ["healthy"]);
     assert_eq!(labels_of("step 12 loss 0.5\nSystemExit: 0\n"), ["healthy"]);
 }
 
@@ -239,7 +257,10 @@ fn error_on_last_line_is_not_healthy() {
     let last = "step 11 loss 0.6\nFATAL: the store of widgets is gone\n";
     assert_eq!(labels_of(last), ["inconclusive"]);
     assert_eq!(labels_of(&format!("{last}\nleaving\n\n")), ["inconclusive"]);
-    assert_eq!(labels_of(&format!("{last}step 12 loss 0.5\n")), ["healthy"]);
+    let one = "step 12 loss 0.5\n";
+    assert_eq!(labels_of(&format!("{last}{one}")), ["inconclusive"]);
+    let more = "step 13 loss 0.5\nstep 14 loss 0.4\n";
+    assert_eq!(labels_of(&format!("{last}{one}{more}")), ["healthy"]);
     assert_eq!(labels_of(&format!("{last}a\nb\nc\n")), ["inconclusive"]);
     let known = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n";
     assert_eq!(labels_of(&format!("{known}FATAL: left\n")), ["cuda_oom"]);

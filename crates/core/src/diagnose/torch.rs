@@ -56,8 +56,11 @@ pub(super) fn group(text: &[u8]) -> Option<String> {
 }
 
 /// Whether a line is an exception that only passes another one on: `KeyError: Caught KeyError in DataLoader worker
-/// process 0.`
+/// process 0.`, and `CheckpointException ranks:dict_keys([2])`, which the tracebacks of these ranks follow.
 pub(super) fn is_raised_again(text: &[u8]) -> bool {
+    if memchr::memmem::find(text, b"CheckpointException ranks:").is_some() {
+        return true;
+    }
     let Some(at) = memchr::memmem::find(text, b": Caught ") else {
         return false;
     };
@@ -190,6 +193,11 @@ impl Trace {
         self.open && !self.headless && !self.ignored && self.frame.is_some()
     }
 
+    /// Whether an exception that Python does not ignore ends it.
+    pub(super) fn is_begun(&self) -> bool {
+        self.open && !self.ignored
+    }
+
     /// Whether `text` is a line of code that the traceback quotes, not a message.
     pub(super) fn quotes(&self, text: &[u8]) -> bool {
         self.open && text.starts_with(b"    ")
@@ -253,6 +261,80 @@ pub(super) fn exception(text: &[u8]) -> Option<&str> {
     (ends && kind && named && last != "Error").then_some(name)
 }
 
+/// The name of an exception of any name: the line behind the frames of a traceback.
+pub(super) fn any_exception(text: &[u8]) -> Option<&str> {
+    let is_of_name = |byte: &u8| byte.is_ascii_alphanumeric() || b"._".contains(byte);
+    let end = text.iter().take(160).position(|byte| !is_of_name(byte));
+    let name = std::str::from_utf8(text.get(..end.unwrap_or(text.len()))?).ok()?;
+    let after = text.get(name.len()..)?;
+    let ends = after.is_empty() || after.starts_with(b": ");
+    let last = name.rsplit('.').next()?;
+    let named = last.starts_with(|first: char| first.is_ascii_uppercase());
+    (ends && named && name.len() > 3).then_some(name)
+}
+
+/// The text of an exception that stands inside a line: `Uncaught exception: KeyError: 'x'`, `"msg":"KeyError: 'x'"`.
+pub(super) fn exception_within(text: &[u8]) -> Option<&[u8]> {
+    /// No line of a log says more in front of its exception.
+    const HEAD: usize = 512;
+    let head = text.get(..text.len().min(HEAD)).unwrap_or_default();
+    // Most lines hold no exception, and every line that may matter gets here.
+    let kinds = [&b"Error"[..], b"Exception"];
+    if !kinds
+        .iter()
+        .any(|kind| memchr::memmem::find(head, kind).is_some())
+    {
+        return None;
+    }
+    // `KeyError: …`, and `KeyError('…')` where its representation is logged.
+    let ends = [&b": "[..], b"('", b"(\""];
+    let places = ends.iter();
+    let places = places.flat_map(|end| memchr::memmem::find_iter(head, *end));
+    places.into_iter().find_map(|end| {
+        let before = head.get(..end)?;
+        let is_of_name = |byte: &u8| byte.is_ascii_alphanumeric() || b"._".contains(byte);
+        let begin = before.iter().rposition(|byte| !is_of_name(byte));
+        let begin = begin.map_or(0, |at| at + 1);
+        let name = exception(before.get(begin..)?)?;
+        let last = name.rsplit('.').next()?;
+        let named = last.ends_with("Error") || last.ends_with("Exception");
+        text.get(begin..).filter(|_| named)
+    })
+}
+
+/// The text of an exception behind the tag of an unknown launcher: `[R1] KeyError: 'x'`, `worker-3: KeyError: 'x'`.
+pub(super) fn exception_behind_tag(text: &[u8]) -> Option<&[u8]> {
+    const TAG: usize = 40;
+    let found = exception_within(text)?;
+    let tag = text.get(..text.len() - found.len())?;
+    let bracket = tag.starts_with(b"[") && tag.ends_with(b"] ")
+        || tag.starts_with(b"(") && tag.ends_with(b") ");
+    let word = tag.strip_suffix(b": ").or_else(|| tag.strip_suffix(b" | "));
+    let word = word.is_some_and(|word| !word.contains(&b' '));
+    (tag.len() <= TAG && (bracket || word)).then_some(found)
+}
+
+/// A line without the frame of a box that some programs draw around a traceback: `│ …` of rich, `| …` of groups of
+/// exceptions.
+pub(super) fn unboxed(text: &[u8]) -> &[u8] {
+    let mut inner = text;
+    for _ in 0..4 {
+        let begun = inner.trim_ascii_start();
+        let rest = begun.strip_prefix("│ ".as_bytes());
+        let Some(rest) = rest.or_else(|| begun.strip_prefix(b"| ")) else {
+            break;
+        };
+        inner = rest;
+    }
+    inner
+}
+
+/// Whether a line is the head of a traceback that rich draws as a box.
+pub(super) fn begins_box(text: &[u8]) -> bool {
+    text.starts_with("╭─".as_bytes())
+        && memchr::memmem::find(text, b" Traceback (most recent call last) ").is_some()
+}
+
 /// Whether an exception is from a module that says so, which names it without a suffix:
 /// `google.api_core.exceptions.ServiceUnavailable`.
 fn of_module_of_exceptions(name: &str) -> bool {
@@ -306,6 +388,69 @@ mod tests {
         for (line, want) in cases {
             assert_eq!(exception(line.as_bytes()), want, "{line}");
         }
+    }
+
+    #[test]
+    fn exceptions_inside_lines() {
+        // the line, the exception inside it, and whether only a tag stands before it
+        let cases = [
+            ("uncaught: KeyError: 'x'", Some("KeyError: 'x'"), true),
+            (
+                "it is uncaught: KeyError: 'x'",
+                Some("KeyError: 'x'"),
+                false,
+            ),
+            (
+                "{\"level\":\"error\",\"msg\":\"a.b.KeyError: 'x'\"}",
+                Some("a.b.KeyError: 'x'\"}"),
+                false,
+            ),
+            (
+                "it crashed: TypeError('no')",
+                Some("TypeError('no')"),
+                false,
+            ),
+            ("[R1] ValueError: no", Some("ValueError: no"), true),
+            ("worker-2 | ValueError: no", Some("ValueError: no"), true),
+            (
+                "retry on ConnectionError: back off",
+                Some("ConnectionError: back off"),
+                false,
+            ),
+            ("Error: no", None, false),
+            ("val error: 0.31", None, false),
+            ("", None, false),
+        ];
+        for (line, within, tagged) in cases {
+            let found = exception_within(line.as_bytes());
+            assert_eq!(found, within.map(str::as_bytes), "{line}");
+            let behind = exception_behind_tag(line.as_bytes());
+            assert_eq!(
+                behind,
+                within.filter(|_| tagged).map(str::as_bytes),
+                "{line}"
+            );
+        }
+    }
+
+    #[test]
+    fn frames_of_boxes() {
+        let cases = [
+            ("│ /app/a.py:3 in main │", "/app/a.py:3 in main │"),
+            ("    | IndexError: 7", "IndexError: 7"),
+            ("  |   File \"/a.py\", line 3", "  File \"/a.py\", line 3"),
+            ("|±|", "|±|"),
+            ("    raise x", "    raise x"),
+        ];
+        for (line, want) in cases {
+            assert_eq!(unboxed(line.as_bytes()), want.as_bytes(), "{line}");
+        }
+        assert!(begins_box(
+            "╭── Traceback (most recent call last) ──╮".as_bytes()
+        ));
+        assert!(!begins_box(b"Traceback (most recent call last):"));
+        assert_eq!(any_exception(b"a.b.Exhausted: no"), Some("a.b.Exhausted"));
+        assert_eq!(any_exception(b"During handling of it"), None);
     }
 
     #[test]

@@ -23,7 +23,7 @@ use super::{
     report::{Evidence, Moment, Verdict},
     rules::{Confidence, Label, LabelKind, Retry, Rules, Stage},
     signature,
-    source::{STEPS_AFTER_CAUSE, Seen, Source},
+    source::{STEPS_AFTER_CAUSE, STEPS_AFTER_EXCEPTION, Seen, Source},
 };
 use crate::{account::Account, line::stamp::Stamp};
 
@@ -189,12 +189,12 @@ impl Judge<'_> {
         }
     }
 
-    /// An exception that stands alone says little, and nothing where the job went on.
+    /// An exception that stands alone says little, and nothing where its rank trained on.
     fn bare_errors(&mut self) {
         for (index, source) in self.sources.iter().enumerate() {
             if let Some(seen) = &source.errors.bare
                 && !recovery::of_exception(source, seen)
-                && (source.marks.progress <= seen.last_line || source.errors.cut_head)
+                && (!recovery::of_bare(source, seen) || source.errors.cut_head)
             {
                 let strength = Strength {
                     stage: Stage::Symptom,

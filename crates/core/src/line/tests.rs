@@ -35,6 +35,18 @@ fn line_prefixes() {
         ),
         ("128: text", "text", Some(128), None, false),
         ("12:30 lunch", "12:30 lunch", None, None, false),
+        ("10.2.0.5: text", "text", None, Some("10.2.0.5"), false),
+        (
+            "10.2.0.5:29500 text",
+            "10.2.0.5:29500 text",
+            None,
+            None,
+            false,
+        ),
+        ("1.2.3: text", "1.2.3: text", None, None, false),
+        ("(rank 2) text", "text", Some(2), None, false),
+        ("(rank7): text", "text", Some(7), None, false),
+        ("(ranking 2) text", "(ranking 2) text", None, None, false),
         ("[1,3]<stdout>:text", "text", Some(3), None, false),
         ("[2]<stderr>:text", "text", Some(2), None, false),
         (

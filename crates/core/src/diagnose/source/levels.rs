@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use aho_corasick::{AhoCorasick, AhoCorasickKind};
 
-use super::{Line, Source};
+use super::{Line, Source, shown, torch};
 
 /// A level stands before what is said.
 const HEAD: usize = 120;
@@ -16,15 +16,29 @@ impl Source {
             .errors
             .level
             .as_ref()
-            .is_some_and(|known| self.marks.continue_after(known.line))
+            .is_some_and(|known| self.is_past(known.line))
         {
             self.errors.level = None;
+            self.errors.is_fatal = false;
         }
         if claimed || !ODD.is_match(line.text) || is_harmless(line.text) || is_warning(line.text) {
             return;
         }
-        if self.errors.level.is_none() && is_error(line.text) {
+        let by_level = is_error(line.text);
+        let is_fatal = by_level && is_fatal(line.text);
+        if by_level && (self.errors.level.is_none() || (is_fatal && !self.errors.is_fatal)) {
             self.errors.level = Some(self.evidence(line, number));
+            self.errors.is_fatal = is_fatal;
+            if is_fatal {
+                self.note_alone(number);
+            }
+        }
+        if by_level
+            && torch::exception(line.text.trim_ascii_start()).is_none()
+            && let Some(found) = torch::exception_within(line.text)
+        {
+            let rank = line.rank.or_else(|| self.default_rank(line));
+            self.bare(line, number, rank, shown(found));
         }
         self.errors.odd = Some(self.evidence(line, number));
     }
@@ -52,9 +66,50 @@ pub(super) fn is_warning(text: &[u8]) -> bool {
         .is_some_and(u8::is_ascii_alphabetic)
 }
 
+/// Whether the logger of a program wrote a line: as an error, or as a warning.
+pub(super) fn is_logged(text: &[u8]) -> bool {
+    is_error(text) || is_warning(text) || is_harmless(text)
+}
+
+/// Whether a program that writes a line ends.
+fn is_fatal(text: &[u8]) -> bool {
+    const LEVELS: [&[u8]; 6] = [
+        b" FATAL ",
+        b"[FATAL",
+        b"[fatal]",
+        b"level=fatal",
+        b"\"level\":\"fatal\"",
+        b" CRITICAL ",
+    ];
+    const BEGINS: [&[u8]; 5] = [
+        b"FATAL",
+        b"fatal: ",
+        b"fatal error",
+        b"panic: ",
+        b"terminate called",
+    ];
+    let text = text.trim_ascii_start();
+    let head = text.get(..text.len().min(HEAD)).unwrap_or_default();
+    BEGINS.iter().any(|word| text.starts_with(word)) || LEVELS.iter().any(|word| holds(head, word))
+}
+
 /// Whether a line is an error by its level or its first words.
 fn is_error(text: &[u8]) -> bool {
-    const LEVELS: [&[u8]; 15] = [
+    const LEVELS: [&[u8]; 29] = [
+        b" [E] ",
+        b"\"level\":50,",
+        b"\"level\":60,",
+        b"[critical]",
+        b"[fatal]",
+        b"[err]",
+        b"level=critical",
+        b"level=ERROR",
+        b"\"level\":\"fatal\"",
+        b"\"level\":\"critical\"",
+        b"\"level\":\"ERROR\"",
+        b"\"level\": \"ERROR\"",
+        b"\"severity\":\"ERROR\"",
+        b"\"severity\": \"ERROR\"",
         b" ERROR ",
         b"[ERROR",
         b"ERROR]",
@@ -71,7 +126,8 @@ fn is_error(text: &[u8]) -> bool {
         b"[CRITICAL",
         b"CRITICAL:",
     ];
-    const BEGINS: [&[u8]; 10] = [
+    const BEGINS: [&[u8]; 11] = [
+        b"FAILED ",
         b"ERROR",
         b"Error: ",
         b"error: ",
@@ -115,7 +171,8 @@ fn is_tensorflow_fatal(head: &[u8]) -> bool {
 
 /// Errors that programs log in runs that succeed.
 fn is_harmless(text: &[u8]) -> bool {
-    const WORDS: [&[u8]; 16] = [
+    const WORDS: [&[u8]; 17] = [
+        b"not a git repository",
         b"PMIX ERROR",
         b"PMIX_ERROR",
         b"Unable to register cu",

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     super::{nccl::NcclFacts, report::Evidence, steps::StepTimes, torch::Work},
-    LINE_TAIL, MAX_LINE, Source,
+    LINE_TAIL, MAX_LINE, Source, WATCHED_LINES,
 };
 use crate::line::stamp::Stamp;
 
@@ -24,6 +24,8 @@ pub(in crate::diagnose) struct Seen {
     pub(in crate::diagnose) fields: BTreeMap<String, String>,
     /// Every line of it is only a warning.
     pub(in crate::diagnose) only_warnings: bool,
+    /// One of its lines is an exception without its traceback.
+    pub(in crate::diagnose) raised_alone: bool,
     /// One of its lines is the last of a traceback.
     pub(in crate::diagnose) raised: bool,
 }
@@ -87,6 +89,12 @@ pub(in crate::diagnose) struct Marks {
     pub(in crate::diagnose) result: u64,
     /// How often the step grew since the last failure.
     pub(in crate::diagnose) steps_since_failure: u32,
+    /// The last exception that stands alone.
+    bare: u64,
+    /// How often the step grew since then.
+    pub(in crate::diagnose) steps_since_bare: u32,
+    /// The last exception behind which the program says that it goes on.
+    pub(in crate::diagnose) handled: u64,
     /// What kept a container from its start is over.
     pub(in crate::diagnose) started: u64,
     /// The last failure with a step behind it and another cause behind that.
@@ -100,6 +108,10 @@ pub(in crate::diagnose) struct Marks {
     /// The program of the last command that named one.
     script: Option<String>,
     pub(super) top_step: Option<u64>,
+    /// The same since the last exception that stands alone.
+    top_since_bare: Option<u64>,
+    /// The last step that a line reports.
+    last_step: Option<u64>,
 }
 
 /// A result that is further than this from the end of a log is that of one of several parts.
@@ -113,6 +125,71 @@ impl Source {
     }
 }
 
+impl Errors {
+    /// Notes an exception that stands alone, `steps` after the one before. What the job trained past, or came again and
+    /// again while it trained, did not end it.
+    pub(super) fn note_bare(&mut self, text: &str, steps: u32, steps_to_pass: u32) {
+        let name = |text: &str| text.split(':').next().map(str::to_owned);
+        let before = self
+            .bare
+            .as_ref()
+            .and_then(|seen| seen.fields.get("detail"));
+        if before.is_some_and(|before| name(before) == name(text)) {
+            self.steps_between = self.steps_between.saturating_add(steps);
+            self.steps_to_pass = self.steps_to_pass.max(steps_to_pass);
+            return;
+        }
+        if steps >= self.steps_to_pass {
+            self.bare = None;
+        }
+        self.steps_between = 0;
+        self.steps_to_pass = self.steps_to_pass.max(steps_to_pass);
+    }
+}
+
+impl Source {
+    /// Notes an error that a step or two behind it do not clear, as after an exception that stands alone.
+    pub(super) fn note_alone(&mut self, line: u64) {
+        let steps = self.marks.steps_since_bare;
+        self.errors.steps_between = self.errors.steps_between.saturating_add(steps);
+        self.marks.note_bare(line);
+        self.watched = self.watched.max(WATCHED_LINES);
+    }
+
+    /// Whether the job trained on behind line `line`, or reached its end.
+    pub(in crate::diagnose) fn trained_past(&self, line: u64) -> bool {
+        let trained = self.marks.steps_since_bare >= STEPS_AFTER_CAUSE;
+        self.marks.done > line || (self.marks.progress > line && trained)
+    }
+
+    /// Whether the job got past the error of line `line`.
+    pub(in crate::diagnose) fn is_past(&self, line: u64) -> bool {
+        let last_bar = self.errors.is_fatal
+            && self.marks.done <= line
+            && self.marks.steps_since_bare < STEPS_AFTER_CAUSE;
+        self.marks.continue_after(line) && !last_bar
+    }
+
+    /// Whether the job trained on after the last exception that stands alone.
+    pub(in crate::diagnose) fn passed_bare(&self) -> bool {
+        let steps = self.marks.steps_since_bare;
+        steps > 0 && steps.saturating_add(self.errors.steps_between) >= self.errors.steps_to_pass
+    }
+
+    /// Whether a rank that logged its steps before line `line` has logged none since.
+    pub(in crate::diagnose) fn stopped_at(&self, ranks: &BTreeSet<u32>, line: u64) -> bool {
+        let mut members = self.members.iter();
+        members.any(|member| {
+            let named = member.rank.is_some_and(|rank| ranks.contains(&rank));
+            named && (1..=line).contains(&member.progress_line)
+        })
+    }
+}
+
+/// The same after an exception that a program logged: it was alive then.
+pub(in crate::diagnose) const STEPS_AFTER_LOGGED: u32 = 2;
+/// The same after an exception that a rule names, without its traceback.
+pub(in crate::diagnose) const STEPS_AFTER_EXCEPTION: u32 = 4;
 /// How often the step must grow after what explains a failure by itself: other ranks may finish one or two more steps
 /// after one has failed.
 pub(in crate::diagnose) const STEPS_AFTER_CAUSE: u32 = 3;
@@ -154,13 +231,26 @@ impl Marks {
         self.top_step = None;
     }
 
+    /// Notes an exception that stands alone. A line that reports the step of before once more is no progress.
+    pub(super) fn note_bare(&mut self, line: u64) {
+        self.bare = line;
+        self.steps_since_bare = 0;
+        self.top_since_bare = self.last_step;
+    }
+
     /// Notes a line that reports progress; of several ranks, only the first to report a step counts.
     pub(super) fn note_step(&mut self, line: u64, step: Option<u64>) {
         self.progress = self.progress.max(line);
-        if step.is_none() || step > self.top_step {
+        // The last lines of a block are read behind all others of it.
+        if line > self.failure && (step.is_none() || step > self.top_step) {
             self.steps_since_failure = self.steps_since_failure.saturating_add(1);
             self.top_step = step.max(self.top_step);
         }
+        if line > self.bare && (step.is_none() || step > self.top_since_bare) {
+            self.steps_since_bare = self.steps_since_bare.saturating_add(1);
+            self.top_since_bare = step.max(self.top_since_bare);
+        }
+        self.last_step = step.or(self.last_step);
     }
 
     /// Whether the program continued after `line`.
@@ -178,6 +268,10 @@ pub(in crate::diagnose) struct Errors {
     pub(in crate::diagnose) cut_checkpoint: Option<Seen>,
     /// The last line of a traceback that is not here.
     pub(in crate::diagnose) bare: Option<Seen>,
+    /// How often the step must grow after `bare` for the job to have trained past it.
+    steps_to_pass: u32,
+    /// How often it grew between the exceptions of `bare`, which all have the same name.
+    pub(super) steps_between: u32,
     /// Whether the log begins inside a traceback: its last line counts with steps behind it, too.
     pub(in crate::diagnose) cut_head: bool,
     /// The last error that only wraps another one.
@@ -186,6 +280,8 @@ pub(in crate::diagnose) struct Errors {
     pub(in crate::diagnose) last: Option<Evidence>,
     /// The first line of level ERROR since the last progress that no rule matches.
     pub(in crate::diagnose) level: Option<Evidence>,
+    /// Whether a program that writes `level` ends.
+    pub(super) is_fatal: bool,
     /// The last line that stands out, or the last line of the log.
     pub(in crate::diagnose) odd: Option<Evidence>,
     /// The last line, where the log ends within a traceback.
@@ -248,6 +344,7 @@ impl Seen {
             peers: BTreeSet::new(),
             fields: BTreeMap::new(),
             only_warnings: true,
+            raised_alone: false,
             raised: false,
         }
     }

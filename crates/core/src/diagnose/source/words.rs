@@ -1,9 +1,37 @@
 //! Lines that need more than one rule: exits, launchers, watchdogs and tracebacks.
 
+use std::sync::LazyLock;
+
+use aho_corasick::AhoCorasick;
+
 use super::{
-    ExitSeen, GroupWait, Line, MAX_EVIDENCE, MAX_GROUPS, MAX_NAMES, Member, Raised, Rule, Seen,
-    Source, WATCHED_LINES, bounded, lossy, numbers, shown, signal_number, torch,
+    ExitSeen, GroupWait, Line, MAX_EVIDENCE, MAX_GROUPS, MAX_NAMES, Member, Raised, Rule,
+    STEPS_AFTER_CAUSE, STEPS_AFTER_LOGGED, Seen, Source, WATCHED_LINES, bounded, levels, lossy,
+    numbers, shown, signal_number, torch,
 };
+
+/// A program says within so many lines behind an exception that it goes on.
+const LINES_AFTER_EXCEPTION: u64 = 2;
+
+/// How programs say that.
+static HANDLED: LazyLock<AhoCorasick> = LazyLock::new(|| {
+    let words = [
+        "ontinuing",
+        "ignoring",
+        "Ignoring",
+        "skipping",
+        "Skipping",
+        "skipped",
+        "disabled",
+        "alling back",
+        "retrying",
+        "Retrying",
+        "on-fatal",
+        "ot fatal",
+        "using default",
+    ];
+    AhoCorasick::new(words).expect("words are few and short")
+});
 
 /// So many lines from the beginning of a log a frame of a traceback counts without its head.
 const LINES_OF_HEAD: u64 = 8;
@@ -160,10 +188,24 @@ impl Source {
     }
 
     /// An exception without its traceback: the log is an excerpt, or the program printed no more.
-    fn bare(&mut self, line: &Line<'_>, number: u64, rank: Option<u32>, text: String) {
+    pub(super) fn bare(&mut self, line: &Line<'_>, number: u64, rank: Option<u32>, text: String) {
         let evidence = self.evidence(line, number);
         let stamp = line.stamp.or(self.last_stamp);
         self.notable += 1;
+        // A logger that reports what nobody caught is the last to write.
+        let logged = torch::exception(line.text.trim_ascii_start()).is_none()
+            && memchr::memmem::find(line.text, b"ncaught").is_none()
+            && memchr::memmem::find(line.text, b"nhandled").is_none()
+            || HANDLED.is_match(line.text);
+        let steps = if logged {
+            STEPS_AFTER_LOGGED
+        } else {
+            STEPS_AFTER_CAUSE
+        };
+        let before = self.marks.steps_since_bare;
+        self.errors.note_bare(&text, before, steps);
+        self.marks.note_bare(number);
+        self.watched = self.watched.max(WATCHED_LINES);
         let seen = self
             .errors
             .bare
@@ -177,6 +219,17 @@ impl Source {
         seen.fields.entry("detail".to_owned()).or_insert(text);
     }
 
+    /// A line behind an exception that says that the program goes on without what failed.
+    fn note_handled(&mut self, text: &[u8], number: u64) {
+        let last = self.last_exception;
+        if last > 0
+            && (last + 1..=last + LINES_AFTER_EXCEPTION).contains(&number)
+            && HANDLED.is_match(text)
+        {
+            self.marks.handled = last;
+        }
+    }
+
     /// The traceback of the lines of `rank`, while there are not too many.
     fn trace_of(&mut self, rank: Option<u32>) -> Option<&mut torch::Trace> {
         if self.traces.len() >= MAX_NAMES && !self.traces.contains_key(&rank) {
@@ -187,10 +240,11 @@ impl Source {
 
     /// Follows tracebacks; an exception that no rule claims is the user's own.
     pub(super) fn python(&mut self, line: &Line<'_>, number: u64, claimed: bool) {
-        let text = line.text;
+        let text = torch::unboxed(line.text);
         let trimmed = text.trim_ascii_start();
         let key = line.rank;
-        if trimmed.starts_with(b"Traceback (most recent call last)")
+        if torch::begins_box(trimmed)
+            || trimmed.starts_with(b"Traceback (most recent call last)")
             || trimmed.starts_with(b"Original Traceback (most recent call last)")
         {
             if let Some(trace) = self.trace_of(key) {
@@ -205,10 +259,21 @@ impl Source {
             }
             return;
         }
-        if trimmed.starts_with(b"Exception in thread ") {
+        // A quoted name is that of a thread of the JVM, whose lines have no traceback of Python.
+        if trimmed.starts_with(b"Exception in thread ")
+            && !trimmed.starts_with(b"Exception in thread \"")
+        {
             if let Some(trace) = self.trace_of(key) {
                 trace.note_thread();
             }
+            return;
+        }
+        if let Some(rest) = trimmed.strip_prefix(b"-- Process ")
+            && memchr::memmem::find(rest, b" terminated with the following error").is_some()
+        {
+            // `torch.multiprocessing` starts a process for each rank; its traceback follows.
+            let number = rest.split(|byte| *byte == b' ').next();
+            self.spawned = number.and_then(|word| numbers(&lossy(word)).first().copied());
             return;
         }
         if !claimed && trimmed.starts_with(b"what():") && trimmed.len() > b"what():  ".len() {
@@ -233,14 +298,26 @@ impl Source {
             }
             return;
         }
-        let Some(name) = torch::exception(trimmed) else {
+        let is_last = |trace: &torch::Trace| trace.is_open() && trimmed.len() == text.len();
+        let ends_trace = self.traces.get(&key).is_some_and(is_last);
+        let name = torch::exception(trimmed);
+        let name = name.or_else(|| torch::any_exception(trimmed).filter(|_| ends_trace));
+        let Some(name) = name else {
+            self.note_handled(trimmed, number);
+            let tagged = torch::exception_behind_tag(trimmed).filter(|_| !claimed);
+            if let Some(found) = tagged.filter(|_| !levels::is_logged(line.text)) {
+                let rank = key.or_else(|| self.default_rank(line));
+                self.bare(line, number, rank, shown(found));
+            }
             return;
         };
         // `torch.multiprocessing` re-raises the exception of its child, which follows.
         if trimmed.trim_ascii() == b"Exception:" {
             return;
         }
-        let rank = key.or_else(|| self.default_rank(line));
+        let rank = key
+            .or_else(|| self.default_rank(line))
+            .or_else(|| self.spawned.take());
         let Some(trace) = self.traces.get_mut(&key) else {
             let last = name.ends_with("Error") || name.ends_with("Exception");
             if last && !claimed && trimmed.len() > name.len() + 2 {
@@ -250,6 +327,7 @@ impl Source {
         };
         let Some(frames) = trace.end() else { return };
         self.traces.remove(&key);
+        self.last_exception = number;
         if (frames.of_thread || frames.headless) && !claimed {
             // What led to it may be in the part that is missing, so it counts as little as without its frames.
             self.errors.cut_head |= frames.headless;

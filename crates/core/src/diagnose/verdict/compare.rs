@@ -90,7 +90,7 @@ impl Judge<'_> {
         }
         let passed_on = self.sources.iter().find_map(|source| {
             let evidence = source.errors.passed_on.as_ref()?;
-            let went_on = source.marks.continue_after(evidence.line);
+            let went_on = source.trained_past(evidence.line);
             // A program may well leave that way with code 0.
             let left = evidence.text.contains("SystemExit");
             (!went_on && !left).then(|| evidence.clone())

@@ -108,9 +108,8 @@ impl Judge<'_> {
             self.add_at("user_code_error", strength, evidence, Some(detail));
             return;
         }
-        let unresolved = |evidence: &Evidence, source: &super::Source| {
-            !source.marks.continue_after(evidence.line)
-        };
+        let unresolved =
+            |evidence: &Evidence, source: &super::Source| !source.is_past(evidence.line);
         let found = self.sources.iter().find_map(|source| {
             let level = source
                 .errors

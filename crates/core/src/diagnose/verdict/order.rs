@@ -1,6 +1,6 @@
 //! What came first: lowers what something else explains.
 
-use super::{Account, Case, Judge, Retry, Stage};
+use super::{Account, Case, Judge, Retry, Stage, who::WAITS};
 use crate::diagnose::torch;
 
 /// Lines behind an exception that are of its message where nothing says that it goes on: another process would first
@@ -40,6 +40,7 @@ impl Judge<'_> {
     /// Lowers the weight of what something else explains.
     pub(super) fn settle(&mut self) {
         self.stopped_after_failure();
+        self.exception_before_waits();
         // SIGTERM after something had failed is the end of a failed job, not its cause.
         let first_other = self
             .cases
@@ -82,6 +83,28 @@ impl Judge<'_> {
                 .expect("it was just found");
             case.stage = Stage::Symptom;
             case.weight = 20;
+        }
+    }
+
+    /// An exception that stands alone explains why ranks wait that write so behind it, where it is of none of them.
+    fn exception_before_waits(&mut self) {
+        let Some(exception) = self.cases.get("user_code_error") else {
+            return;
+        };
+        let waits = || WAITS.iter().filter_map(|name| self.cases.get(*name));
+        let first = waits().map(|case| case.place).min();
+        let weight = waits().map(|case| case.weight).max().unwrap_or_default();
+        let own = waits().all(|case| case.ranks.is_disjoint(&exception.ranks));
+        let explains = exception.stage == Stage::Symptom
+            && own
+            && waits().all(|case| case.stage <= Stage::Symptom)
+            && first.is_some_and(|first| {
+                exception.place.0 == first.0
+                    && exception.place < first
+                    && self.is_last_word(exception, first.1)
+            });
+        if explains && let Some(case) = self.cases.get_mut("user_code_error") {
+            case.weight = case.weight.max(weight.saturating_add(1));
         }
     }
 

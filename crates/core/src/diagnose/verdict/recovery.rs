@@ -1,6 +1,6 @@
 //! Whether a job recovered from what a line says.
 
-use super::{LAST_LINES, STEPS_AFTER_CAUSE, Seen, Source, Stage};
+use super::{LAST_LINES, STEPS_AFTER_CAUSE, STEPS_AFTER_EXCEPTION, Seen, Source, Stage};
 
 /// A retry is taken to have worked where so many lines follow it without another.
 const QUIET_LINES: u64 = 10;
@@ -30,12 +30,16 @@ pub(super) fn of(source: &Source, seen: &Seen, label: &str, stage: Stage, recove
     }
     // Steps go on with a loss that is NaN; that is the problem.
     // What a program writes to stdout may appear in a log behind the exception that ended it.
-    let fatal = stage == Stage::Cause && seen.raised && !is_far_behind(source, last);
+    let handled = last <= marks.handled || is_far_behind(source, last);
+    let fatal = stage == Stage::Cause && seen.raised && !handled;
     let caught = !seen.raised && CATCHABLE.contains(&label);
     if label == "nan_loss" {
         return false;
     }
-    (!fatal && by_training(source, last, stage))
+    let alone = stage == Stage::Cause && seen.raised_alone;
+    let enough = !alone || marks.steps_since_failure >= STEPS_AFTER_EXCEPTION;
+    let stopped = stage == Stage::Cause && source.stopped_at(&seen.ranks, last);
+    (!fatal && by_training(source, last, stage) && enough && !stopped)
         || by_relaunch(source, last)
         || after_the_end(source, seen)
         || caught && results
@@ -64,7 +68,15 @@ pub(super) fn of_exception(source: &Source, seen: &Seen) -> bool {
     by_finishing(source, seen)
         || by_relaunch(source, last)
         || after_the_end(source, seen)
-        || (is_far_behind(source, last) && by_training(source, last, Stage::Cause))
+        || ((last <= source.marks.handled || is_far_behind(source, last))
+            && by_training(source, last, Stage::Cause))
+}
+
+/// Whether the job went on after an exception that stands alone: other ranks may finish a step or two after one of them
+/// has failed, and a progress bar is drawn once more.
+pub(super) fn of_bare(source: &Source, seen: &Seen) -> bool {
+    let trained = source.passed_bare() && !source.stopped_at(&seen.ranks, seen.last_line);
+    trained || source.ends_with_results(seen.last_line)
 }
 
 /// Whether it is of an earlier run in the same log, or a program caught it and trained on, before something else ended the job. One step is enough behind an import

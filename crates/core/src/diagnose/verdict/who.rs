@@ -4,7 +4,7 @@ use super::{BTreeSet, Case, Confidence, Evidence, Judge, Label, Stage, Strength,
 use crate::diagnose::source::ExitSeen;
 
 /// Conclusions that ranks report which wait for another one.
-const WAITS: [&str; 5] = [
+pub(super) const WAITS: [&str; 5] = [
     "collective_timeout",
     "remote_peer_died",
     "init_timeout",
