@@ -36,6 +36,7 @@ mod recovery;
 mod scene;
 mod script;
 mod shape;
+mod strict;
 #[cfg(test)]
 mod tests;
 mod unhidden;
@@ -463,6 +464,7 @@ fn review_other(
     if document.job_kind() == Some(Kind::Train) {
         checked = spec::draft(document).findings;
     }
+    checked.extend(strict::read(document));
     let collector = Collector::default();
     {
         let root = Place::root(&document.tree, &collector);
@@ -489,7 +491,12 @@ fn review_other(
                 }
                 (Look::Job(look) | Look::Beside(look), _)
                     if !templates.is_empty()
-                        && objects::holds_for_pods(advice.rule.code, part, has_gpus) =>
+                        && objects::holds_for_pods(
+                            advice.rule.code,
+                            companion.kind,
+                            part,
+                            has_gpus,
+                        ) =>
                 {
                     look(&advice.rule, &scene);
                 }

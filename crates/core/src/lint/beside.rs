@@ -7,13 +7,29 @@ use super::{
 };
 use crate::spec::{Node, Value};
 
+mod batch;
 mod claims;
 mod objects;
+mod policies;
+mod queues;
+mod ray;
 mod selectors;
+mod sweeps;
 mod values;
+mod versions;
+mod volumes;
 mod workloads;
+mod worlds;
 
+pub(super) use batch::RULES as BATCH_RULES;
 pub(super) use objects::RULES as OBJECT_RULES;
+pub(super) use policies::RULES as POLICY_RULES;
+pub(super) use queues::RULES as QUEUE_RULES;
+pub(super) use ray::RULES as RAY_RULES;
+pub(super) use sweeps::RULES as SWEEP_RULES;
+pub(super) use versions::RULES as VERSION_RULES;
+pub(super) use volumes::RULES as VOLUME_RULES;
+pub(super) use worlds::{LATER_RULES, RULES as WORLD_RULES};
 
 /// The rules of this family.
 pub(super) static RULES: &[Advice] = &[
@@ -75,7 +91,7 @@ pub(super) static RULES: &[Advice] = &[
             RISKY,
             "block storage for several nodes",
             "The class makes disks that one node at a time can attach. A claim with `ReadWriteMany` or `ReadOnlyMany` of such a class stays \
-             Pending. Classes are known by their usual names.",
+             Pending. Classes are known by the provisioner that a StorageClass of the files has, or else by their usual names.",
         ),
         look: Look::Companion(claims::block_storage),
     },
@@ -94,7 +110,8 @@ pub(super) static RULES: &[Advice] = &[
             ODD,
             "autoscaler by CPU on a training job",
             "The autoscaler adds and removes workers by the use of CPU or memory. In training neither says whether more workers \
-             help, and every change is a restart of all ranks from the last checkpoint.",
+             help, and every change is a restart of all ranks from the last checkpoint. One that changes the requests of the pods evicts \
+             them for it, which is the same.",
         ),
         look: Look::Companion(workloads::autoscaler),
     },
@@ -165,4 +182,12 @@ fn text<'a>(node: &'a Node, path: &[&str]) -> Option<&'a str> {
 /// Whether the companion is of `kind`.
 fn is(companion: &Companion<'_>, kind: &str) -> bool {
     companion.kind == kind
+}
+
+/// The whole number at the end of `path`.
+fn number(node: &Node, path: &[&str]) -> Option<i64> {
+    match at(node, path)?.value {
+        Value::Int(number) => Some(number),
+        _ => None,
+    }
 }

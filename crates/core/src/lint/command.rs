@@ -24,7 +24,7 @@ pub(super) struct Word<'a> {
 }
 
 /// Programs that take a script as the argument after `-c`.
-const SHELLS: [&str; 5] = ["sh", "bash", "dash", "zsh", "ash"];
+pub(super) const SHELLS: [&str; 5] = ["sh", "bash", "dash", "zsh", "ash"];
 
 impl<'a> Command<'a> {
     pub(super) fn of(container: &'a Container) -> Self {
@@ -214,7 +214,7 @@ pub(super) fn base_name(path: &str) -> &str {
 }
 
 /// `-c`, or a bundle of options with it, such as `-lc` or `-euxc`.
-fn is_script_option(item: &str) -> bool {
+pub(super) fn is_script_option(item: &str) -> bool {
     item.strip_prefix('-').is_some_and(|letters| {
         letters.ends_with('c') && letters.bytes().all(|byte| byte.is_ascii_lowercase())
     })

@@ -65,9 +65,14 @@ impl<'a> Companions<'a> {
 
     /// Whether one of the objects selects pods by their labels.
     pub(super) fn selects_pods(&self) -> bool {
-        ["Service", "PodMonitor"]
-            .iter()
-            .any(|kind| self.objects.contains_key(kind))
+        [
+            "NetworkPolicy",
+            "PodDisruptionBudget",
+            "PodMonitor",
+            "Service",
+        ]
+        .iter()
+        .any(|kind| self.objects.contains_key(kind))
     }
 
     /// Whether one of the objects selects Services by their labels.

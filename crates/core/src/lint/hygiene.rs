@@ -12,11 +12,13 @@ use super::{
 use crate::spec::{is_within, placeholder};
 
 mod downloads;
+mod files;
 mod image;
 mod keys;
 mod more;
 
 pub(super) use downloads::download_call;
+pub(super) use files::RULES as FILE_RULES;
 pub(super) use image::{RULES as IMAGE_RULES, is_moving};
 pub(super) use keys::RULES as KEY_RULES;
 pub(super) use more::{RULES as MORE_RULES, is_example};
@@ -70,7 +72,7 @@ pub(super) static RULES: &[Advice] = &[
             "privileged container",
             "A privileged container can do on the node whatever root can, to every other job on it. RDMA needs \
              the capability IPC_LOCK only, and devices come by resources. The capabilities SYS_ADMIN and ALL, and the \
-             processes of the node (`hostPID`), amount to the same.",
+             processes of the node (`hostPID`), amount to the same; with `hostIPC` it can read and write their shared memory.",
         ),
         look: Look::Job(privileged),
     },
@@ -266,6 +268,13 @@ fn privileged(rule: &Rule, scene: &Scene<'_>) {
                 rule,
                 "the pod sees, and may end, every process of its node",
                 "remove `hostPID`",
+            );
+        }
+        if pod.spec.host_ipc == Some(true) {
+            pod.at().key("hostIPC").report_with(
+                rule,
+                "the pod shares the shared memory of its node with every other process there",
+                "remove `hostIPC`; for a larger `/dev/shm` mount an `emptyDir` with `medium: Memory` there",
             );
         }
         for (container, place) in pod.containers() {

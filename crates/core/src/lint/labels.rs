@@ -4,8 +4,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{companions::at, objects};
-use crate::spec::{self, Document, Kind, Node, Role, Value, annotation};
+use super::{companions::at, objects, scene::is_gpu};
+use crate::spec::{self, Document, Entry, Kind, Node, Role, Value, annotation};
 
 /// Pods of one template, or a Service.
 #[derive(Debug)]
@@ -15,7 +15,22 @@ pub(super) struct Labelled<'a> {
     pub(super) ports: BTreeSet<&'a str>,
     /// Whether a controller adds labels and ports that the files do not show.
     pub(super) open: bool,
+    /// Whether the pods ask for GPUs.
+    pub(super) on_gpus: bool,
 }
+
+impl Labelled<'_> {
+    /// Whether the files show all of `wanted` on it.
+    pub(super) fn has_all(&self, wanted: &[(&str, &str)]) -> bool {
+        wanted.iter().all(|(key, value)| {
+            let found = self.labels.get(key);
+            found.is_some_and(|found| found.is_none_or(|found| found == *value))
+        })
+    }
+}
+
+/// Gangs of a namespace that are kept: of more than that, those beyond are not judged.
+const GANGS: usize = 64;
 
 /// All of them.
 #[derive(Debug, Default)]
@@ -26,6 +41,8 @@ pub(super) struct Index<'a> {
     open: BTreeMap<&'a str, Vec<usize>>,
     any_value: BTreeMap<(&'a str, &'a str), Vec<usize>>,
     namespaces: BTreeSet<&'a str>,
+    /// Those whose pods are the ranks of one job.
+    gangs: BTreeMap<&'a str, Vec<usize>>,
 }
 
 /// Kinds whose pods have no labels but their own and a few of Kubernetes.
@@ -69,6 +86,11 @@ impl<'a> Index<'a> {
             let Some(Value::Map(roles)) = roles.map(|roles| &roles.value) else {
                 return;
             };
+            let pods = |entry: &Entry| match at(&entry.value, &["replicas"]).map(|it| &it.value) {
+                Some(Value::Int(count)) => *count,
+                _ => 1,
+            };
+            let is_gang = roles.iter().map(pods).fold(0, i64::saturating_add) > 1;
             for entry in roles {
                 let role = Role::ALL.into_iter().find(|role| role.name() == entry.key);
                 let mut labels: BTreeMap<&str, Option<&str>> = BTreeMap::from([
@@ -89,12 +111,18 @@ impl<'a> Index<'a> {
                 let template = entry.value.get("template").map(|entry| &entry.value);
                 let spec = template.and_then(|template| at(template, &["spec"]));
                 own_labels(template, &mut labels);
+                if is_gang {
+                    self.note_gang(namespace);
+                }
                 self.push(
                     namespace,
                     labels,
                     spec.map(port_names).unwrap_or_default(),
                     false,
                 );
+                if let Some(set) = self.sets.last_mut() {
+                    set.on_gpus = spec.is_some_and(asks_for_gpus);
+                }
             }
             return;
         }
@@ -122,7 +150,14 @@ impl<'a> Index<'a> {
                 _ => {}
             }
             own_labels(holder, &mut labels);
+            let parallel = at(&document.tree, &["spec", "parallelism"]).map(|it| &it.value);
+            if kind == "Job" && !open && matches!(parallel, Some(Value::Int(count)) if *count > 1) {
+                self.note_gang(namespace);
+            }
             self.push(namespace, labels, port_names(spec), open);
+            if let Some(set) = self.sets.last_mut() {
+                set.on_gpus = asks_for_gpus(spec);
+            }
         }
     }
 
@@ -149,7 +184,22 @@ impl<'a> Index<'a> {
             labels,
             ports,
             open,
+            on_gpus: false,
         });
+    }
+
+    /// Says that the pods that are taken in next are ranks of one job.
+    fn note_gang(&mut self, namespace: &'a str) {
+        let gangs = self.gangs.entry(namespace).or_default();
+        if gangs.len() < GANGS {
+            gangs.push(self.sets.len());
+        }
+    }
+
+    /// Pods of `namespace` that are ranks of one job and talk to each other.
+    pub(super) fn gangs(&self, namespace: &str) -> Vec<&Labelled<'a>> {
+        let indices = self.gangs.get(namespace).into_iter().flatten();
+        indices.filter_map(|index| self.sets.get(*index)).collect()
     }
 
     /// Whether the files have any in `namespace`.
@@ -187,6 +237,16 @@ impl<'a> Index<'a> {
         })
         .collect()
     }
+}
+
+/// Whether a container of a pod has a GPU among its limits.
+fn asks_for_gpus(spec: &Node) -> bool {
+    items(spec, "containers").iter().any(|container| {
+        match at(container, &["resources", "limits"]).map(|limits| &limits.value) {
+            Some(Value::Map(entries)) => entries.iter().any(|entry| is_gpu(&entry.key)),
+            _ => false,
+        }
+    })
 }
 
 fn own_labels<'a>(template: Option<&'a Node>, labels: &mut BTreeMap<&'a str, Option<&'a str>>) {

@@ -78,8 +78,8 @@ pub(super) static RULES: &[Advice] = &[
             "TY205",
             WRONG,
             "GPU requests and limits differ",
-            "GPUs are not shared, so the cluster accepts a request only together with the same limit. A \
-             limit alone is enough.",
+            "GPUs and the other devices of a plugin are not shared, so the cluster accepts a request only together with the \
+             same limit. A limit alone is enough.",
         ),
         look: Look::Job(requests_and_limits),
     },
@@ -403,6 +403,12 @@ fn no_gpu(rule: &Rule, scene: &Scene<'_>) {
     }
 }
 
+/// Whether a resource is one of a device plugin, which is not shared.
+fn is_device(name: &str) -> bool {
+    name.split_once('/')
+        .is_some_and(|(domain, _)| !domain.ends_with("kubernetes.io"))
+}
+
 fn requests_and_limits(rule: &Rule, scene: &Scene<'_>) {
     for pod in &scene.pods {
         for (container, place) in pod.containers() {
@@ -414,7 +420,7 @@ fn requests_and_limits(rule: &Rule, scene: &Scene<'_>) {
             for (name, request) in requests
                 .into_iter()
                 .flatten()
-                .filter(|(name, _)| is_gpu(name))
+                .filter(|(name, _)| is_device(name))
             {
                 let limit = limits.and_then(|limits| limits.get(name));
                 if limit.and_then(quantity::milli) == quantity::milli(request) {

@@ -260,26 +260,49 @@ pub(super) fn pod_specs<'a>(
 }
 
 /// Rules about pods of whatever object.
-const FOR_PODS: [&str; 63] = [
-    "TY157", "TY158", "TY160", "TY163", "TY164", "TY168", "TY170", "TY201", "TY202", "TY203",
-    "TY204", "TY205", "TY206", "TY207", "TY208", "TY209", "TY210", "TY212", "TY213", "TY214",
-    "TY215", "TY217", "TY218", "TY219", "TY301", "TY302", "TY303", "TY309", "TY310", "TY311",
-    "TY312", "TY313", "TY317", "TY323", "TY326", "TY327", "TY328", "TY402", "TY403", "TY406",
-    "TY413", "TY415", "TY419", "TY503", "TY504", "TY509", "TY514", "TY601", "TY602", "TY603",
-    "TY604", "TY605", "TY606", "TY607", "TY609", "TY612", "TY613", "TY614", "TY615", "TY616",
-    "TY617", "TY619", "TY620",
+const FOR_PODS: [&str; 84] = [
+    "TY151", "TY152", "TY157", "TY158", "TY160", "TY163", "TY164", "TY168", "TY170", "TY180",
+    "TY181", "TY182", "TY201", "TY202", "TY203", "TY204", "TY205", "TY206", "TY207", "TY208",
+    "TY209", "TY210", "TY212", "TY213", "TY214", "TY215", "TY217", "TY218", "TY219", "TY301",
+    "TY302", "TY303", "TY309", "TY310", "TY311", "TY312", "TY313", "TY317", "TY323", "TY326",
+    "TY327", "TY328", "TY402", "TY403", "TY406", "TY409", "TY413", "TY415", "TY417", "TY418",
+    "TY419", "TY503", "TY504", "TY509", "TY514", "TY517", "TY518", "TY519", "TY520", "TY521",
+    "TY522", "TY601", "TY602", "TY603", "TY604", "TY605", "TY606", "TY607", "TY609", "TY612",
+    "TY613", "TY614", "TY615", "TY616", "TY617", "TY619", "TY620", "TY621", "TY622", "TY623",
+    "TY624", "TY912", "TY932", "TY933",
 ];
 
 /// Rules that a part of a manifest can break by what it has, whatever is around it.
-const FOR_PARTS: [&str; 31] = [
-    "TY157", "TY160", "TY168", "TY170", "TY203", "TY205", "TY213", "TY214", "TY215", "TY309",
-    "TY310", "TY311", "TY312", "TY313", "TY317", "TY326", "TY328", "TY403", "TY419", "TY503",
-    "TY504", "TY509", "TY514", "TY601", "TY602", "TY603", "TY604", "TY606", "TY612", "TY613",
-    "TY616",
+const FOR_PARTS: [&str; 38] = [
+    "TY157", "TY160", "TY168", "TY170", "TY180", "TY181", "TY203", "TY205", "TY213", "TY214",
+    "TY215", "TY309", "TY310", "TY311", "TY312", "TY313", "TY317", "TY326", "TY328", "TY403",
+    "TY409", "TY419", "TY503", "TY504", "TY509", "TY514", "TY517", "TY518", "TY520", "TY521",
+    "TY601", "TY602", "TY603", "TY604", "TY606", "TY612", "TY613", "TY616",
 ];
 
-/// Whether the rule with `code` holds for the pods of an object that is no job.
-pub(super) fn holds_for_pods(code: &str, part: bool, has_gpus: bool) -> bool {
+/// Rules about what is started to end: not about what serves.
+const FOR_WORK: [&str; 5] = ["TY181", "TY182", "TY409", "TY417", "TY418"];
+
+/// Kinds whose pods run until their work is done.
+const WORK: [&str; 7] = [
+    "CronJob",
+    "CronWorkflow",
+    "Job",
+    "JobSet",
+    "Pod",
+    "RayJob",
+    "Workflow",
+];
+
+/// Whether the rule with `code` holds for the pods of an object of `kind` that is no job.
+pub(super) fn holds_for_pods(code: &str, kind: &str, part: bool, has_gpus: bool) -> bool {
+    if FOR_WORK.contains(&code) && !WORK.contains(&kind) {
+        return false;
+    }
+    // A pod by itself is there to be entered, as a rule.
+    if kind == "Pod" && matches!(code, "TY182" | "TY417") {
+        return false;
+    }
     if part {
         return FOR_PARTS.contains(&code);
     }
@@ -288,12 +311,13 @@ pub(super) fn holds_for_pods(code: &str, part: bool, has_gpus: bool) -> bool {
 }
 
 /// Kinds that a rule looks at, besides those that go with a job.
-const JUDGED: [&str; 5] = [
+const JUDGED: [&str; 6] = [
     "CronJob",
     "HorizontalPodAutoscaler",
     "Job",
     "PodMonitor",
     "ServiceMonitor",
+    "VerticalPodAutoscaler",
 ];
 
 /// Whether any rule looks at an object that neither is a job nor goes with one.

@@ -10,9 +10,11 @@ use super::{
 use crate::spec::{GangBy, Kind, Role, Switch, annotation};
 
 mod affinity;
+mod nodes;
 mod spread;
 
 pub(super) use affinity::RULES as AFFINITY_RULES;
+pub(super) use nodes::RULES as NODE_RULES;
 
 /// The rules of this family.
 pub(super) static RULES: &[Advice] = &[

@@ -446,6 +446,12 @@ fn first_failure_ends_job(rule: &Rule, scene: &Scene<'_>) {
 }
 
 fn short_ttl(rule: &Rule, scene: &Scene<'_>) {
+    if !scene.is_job() {
+        if scene.gpus() > 0 {
+            short_ttl_of_others(rule, scene);
+        }
+        return;
+    }
     if let Some(seconds) = scene.job.run_policy.ttl_seconds_after_finished
         && seconds < 600
     {
@@ -458,6 +464,27 @@ fn short_ttl(rule: &Rule, scene: &Scene<'_>) {
                 "keep them for a day: `ttlSecondsAfterFinished: 86400`",
                 Fix::Scalar("86400".to_owned()),
             );
+    }
+}
+
+/// The same of an object that is no job of ours, wherever its kind has the field.
+fn short_ttl_of_others(rule: &Rule, scene: &Scene<'_>) {
+    const FIELD: &str = "ttlSecondsAfterFinished";
+    let spec = scene.spec();
+    let places = [
+        spec.key(FIELD),
+        spec.key("jobTemplate").key("spec").key(FIELD),
+        spec.key("ttlStrategy").key("secondsAfterCompletion"),
+        spec.key("ttlStrategy").key("secondsAfterFailure"),
+    ];
+    for place in places {
+        if let Some(seconds) = place.whole_number().filter(|seconds| *seconds < 600) {
+            place.report_with(
+                rule,
+                format!("the job and its logs are deleted {seconds} s after the end"),
+                "keep them for a day, which is 86400",
+            );
+        }
     }
 }
 

@@ -16,6 +16,7 @@ use crate::{
 mod apart;
 mod elastic;
 mod names;
+mod program;
 mod reference;
 mod refused;
 pub(super) mod world;
@@ -23,6 +24,7 @@ pub(super) mod world;
 pub(super) use apart::RULES as APART_RULES;
 pub(super) use elastic::RULES as ELASTIC_RULES;
 pub(super) use names::RULES as NAME_RULES;
+pub(super) use program::RULES as PROGRAM_RULES;
 pub(super) use reference::RULES as REFERENCE_RULES;
 pub(super) use refused::RULES as REFUSED_RULES;
 

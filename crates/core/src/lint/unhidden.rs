@@ -40,9 +40,9 @@ const COUNTING: [&str; 15] = [
 const BY_NAME: [&str; 2] = ["TY156", "TY501"];
 
 /// Rules that look for objects in the namespace of the job.
-const BY_NAMESPACE: [&str; 14] = [
+const BY_NAMESPACE: [&str; 18] = [
     "TY208", "TY212", "TY303", "TY323", "TY402", "TY415", "TY503", "TY605", "TY609", "TY615",
-    "TY619", "TY620", "TY701", "TY912",
+    "TY619", "TY620", "TY622", "TY623", "TY701", "TY912", "TY932", "TY933",
 ];
 
 /// Whether the rule with `code` looks for objects in the namespace of what it judges.

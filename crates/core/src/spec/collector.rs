@@ -156,6 +156,22 @@ impl<'a> Place<'a> {
         }
     }
 
+    /// The whole number that the document has there.
+    pub(crate) fn whole_number(&self) -> Option<i64> {
+        match self.node?.value {
+            Value::Int(number) => Some(number),
+            _ => None,
+        }
+    }
+
+    /// The text at the end of `path`.
+    pub(crate) fn text_at(&self, path: &[&str]) -> Option<&'a str> {
+        let found = path.iter().try_fold(self.node?, |node, key| {
+            node.get(key).map(|entry| &entry.value)
+        });
+        found?.as_str()
+    }
+
     /// A field of this one. One that is absent is pointed at by its nearest ancestor.
     pub(crate) fn key(&self, key: &str) -> Self {
         if self.collector.is_full() {

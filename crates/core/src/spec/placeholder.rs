@@ -62,7 +62,7 @@ pub(crate) fn is_variable(name: &str) -> bool {
 }
 
 /// Rules whose findings hold whatever is filled in: a tag that is written and moves, a secret that will be there in plain text.
-const AS_WRITTEN: [&str; 2] = ["TY601", "TY602"];
+const AS_WRITTEN: [&str; 5] = ["TY180", "TY181", "TY182", "TY601", "TY602"];
 
 /// The rule about variables that nothing replaces.
 const UNREPLACED: &str = "TY164";

@@ -33,7 +33,22 @@ pub(super) fn empty_read_only(rule: &Rule, companion: &Companion<'_>, _: &Compan
     }
 }
 
-pub(super) fn block_storage(rule: &Rule, companion: &Companion<'_>, _: &Companions<'_>) {
+/// Provisioners of disks that one node at a time can attach.
+const PROVISIONERS: [&str; 11] = [
+    "cinder.csi.openstack.org",
+    "csi.vsphere.vmware.com",
+    "disk.csi.azure.com",
+    "dobs.csi.digitalocean.com",
+    "ebs.csi.aws.com",
+    "kubernetes.io/aws-ebs",
+    "kubernetes.io/azure-disk",
+    "kubernetes.io/gce-pd",
+    "pd.csi.storage.gke.io",
+    "rancher.io/local-path",
+    "topolvm.io",
+];
+
+pub(super) fn block_storage(rule: &Rule, companion: &Companion<'_>, companions: &Companions<'_>) {
     const BLOCK: [&str; 20] = [
         "do-block-storage",
         "ebs-sc",
@@ -63,7 +78,15 @@ pub(super) fn block_storage(rule: &Rule, companion: &Companion<'_>, _: &Companio
     let Some(mode) = shared.filter(|_| is(companion, "PersistentVolumeClaim")) else {
         return;
     };
-    if BLOCK.contains(&class) && volume_mode != Some("Block") && !has_source(companion) {
+    let namespace = crate::spec::DEFAULT_NAMESPACE;
+    let stated = companions.find("StorageClass", namespace, class);
+    let provisioner = stated.and_then(|stated| text(stated, &["provisioner"]));
+    // What the files say of a class goes before its usual name.
+    let is_block = match provisioner {
+        Some(name) => PROVISIONERS.contains(&name),
+        None => BLOCK.contains(&class),
+    };
+    if is_block && volume_mode != Some("Block") && !has_source(companion) {
         companion
             .place
             .key("spec")

@@ -13,7 +13,27 @@ use crate::{
     spec::{Kind, Node, Value},
 };
 
+/// An autoscaler that gives pods of another size, for which it evicts them.
+fn resizer(rule: &Rule, companion: &Companion<'_>) {
+    let target = text(companion.tree, &["spec", "targetRef", "kind"]).unwrap_or_default();
+    let mode = text(companion.tree, &["spec", "updatePolicy", "updateMode"]);
+    let evicts = !matches!(mode, Some("Off" | "Initial"));
+    let trains = Kind::ALL.into_iter().any(|kind| kind.name() == target)
+        || matches!(target, "Job" | "JobSet" | "RayJob");
+    if evicts && trains {
+        let place = companion.place.key("spec").key("updatePolicy");
+        place.key("updateMode").report_with(
+            rule,
+            format!("pods of a {target} are evicted to give them other requests"),
+            "write `updateMode: \"Off\"`, and read what it recommends before the next run",
+        );
+    }
+}
+
 pub(super) fn autoscaler(rule: &Rule, companion: &Companion<'_>, _: &Companions<'_>) {
+    if is(companion, "VerticalPodAutoscaler") {
+        resizer(rule, companion);
+    }
     if !is(companion, "HorizontalPodAutoscaler") {
         return;
     }
@@ -118,7 +138,7 @@ pub(super) fn restart_policy(rule: &Rule, companion: &Companion<'_>, _: &Compani
 pub(super) fn quota(rule: &Rule, scene: &Scene<'_>) {
     let namespace = scene.job.namespace.as_str();
     let quotas = scene.companions.quotas(namespace).iter();
-    for (name, tree) in quotas.filter(|_| scene.is_job()) {
+    for (name, tree) in quotas {
         // With scopes it counts some pods only.
         let scoped = ["scopes", "scopeSelector"]
             .iter()

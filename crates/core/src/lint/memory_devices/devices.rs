@@ -7,7 +7,7 @@ use super::{
         Rule,
         scene::{Pod, Scene, counted, is_gpu, variables},
     },
-    fabric, limits,
+    fabric, is_device, limits,
 };
 use crate::{quantity, spec::Place};
 
@@ -133,7 +133,7 @@ pub(super) fn refused_amounts(rule: &Rule, scene: &Scene<'_>) {
             return;
         }
         let limit = limits(container).and_then(|limits| limits.get(name));
-        let Some(limit) = limit.filter(|_| list == "requests" && !is_gpu(name)) else {
+        let Some(limit) = limit.filter(|_| list == "requests" && !is_device(name)) else {
             return;
         };
         if quantity::milli(limit).is_some_and(|limit| milli > limit) {

@@ -104,9 +104,13 @@ fn liveness(rule: &Rule, scene: &Scene<'_>) {
             rule,
             format!(
                 "a rank of {} that does not answer for {seconds} s is ended, and the gang with it",
-                pod.role
+                pod.owner()
             ),
-            "remove the probe; `trainyard.dev/hang-after` ends a job that makes no progress",
+            if scene.is_job() {
+                "remove the probe; `trainyard.dev/hang-after` ends a job that makes no progress"
+            } else {
+                "remove the probe, or let it run a command that looks for progress"
+            },
         );
     }
 }
@@ -246,6 +250,14 @@ fn lost_output(rule: &Rule, scene: &Scene<'_>) {
             _ => pod,
         };
         for (path, place) in option.into_iter().chain(stated) {
+            if let Some(found) = relative(writer, path) {
+                place.report_with(
+                    rule,
+                    format!("the program saves to `{path}`, {found}: it ends with the pod"),
+                    "name a folder of a claim by its whole path, such as `/checkpoints/run`",
+                );
+                continue;
+            }
             if !path.starts_with('/') || path.starts_with("/dev/") || path.contains('$') {
                 continue;
             }
@@ -268,6 +280,42 @@ fn lost_output(rule: &Rule, scene: &Scene<'_>) {
             );
         }
     }
+}
+
+/// Where a folder that is named from the working directory is, where that is on no volume.
+fn relative(pod: &Pod<'_>, path: &str) -> Option<String> {
+    let is_folder = !path.starts_with(['/', '-', '~']) && !path.contains(['$', ':', '{', ',']);
+    // A script may change its folder, and what ends like a word is no folder.
+    let command = pod.command();
+    let moves = command.words.iter().any(|word| word.text == "cd");
+    if !is_folder || path.is_empty() || moves {
+        return None;
+    }
+    if let Some(folder) = pod.trainer.working_dir.as_deref() {
+        let whole = format!("{}/{path}", folder.trim_end_matches('/'));
+        return pod
+            .mount_of(&whole)
+            .is_none()
+            .then(|| format!("which is below `{folder}`, on no volume"));
+    }
+    // The image says where it starts, which may be where a volume is mounted. One for data, or for checkpoints, is not.
+    let mut mounts = pod.mounts();
+    let named = |path: &str| {
+        let name = path.rsplit('/').next().unwrap_or_default();
+        let words = [
+            "checkpoint",
+            "ckpt",
+            "data",
+            "shm",
+            "output",
+            "result",
+            "cache",
+            "script",
+        ];
+        words.iter().any(|word| name.contains(word))
+    };
+    let elsewhere = mounts.all(|(mount, _, _)| named(&mount.mount_path));
+    elsewhere.then(|| "a folder in the image's working directory, on no volume".to_owned())
 }
 
 fn volume_of_another_role(rule: &Rule, scene: &Scene<'_>) {

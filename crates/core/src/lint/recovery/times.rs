@@ -59,6 +59,9 @@ pub(in crate::lint) static RULES: &[Advice] = &[
 const LEAST_DEADLINE: u64 = 300;
 
 fn short_deadline(rule: &Rule, scene: &Scene<'_>) {
+    if !scene.is_job() {
+        return short_deadline_of_others(rule, scene);
+    }
     let Some(seconds) = scene.job.run_policy.active_deadline_seconds else {
         return;
     };
@@ -72,6 +75,30 @@ fn short_deadline(rule: &Rule, scene: &Scene<'_>) {
             ),
             "state the time that the training takes, and an hour for its start",
         );
+    }
+}
+
+/// The same of an object that is no job of ours.
+fn short_deadline_of_others(rule: &Rule, scene: &Scene<'_>) {
+    const FIELD: &str = "activeDeadlineSeconds";
+    let spec = scene.spec();
+    let places = [
+        spec.key(FIELD),
+        spec.key("jobTemplate").key("spec").key(FIELD),
+    ];
+    let is_gang = scene.gpus() > 0 && scene.pod_count() > 1 && !scene.only_measures();
+    for place in places.into_iter().filter(|_| is_gang) {
+        let seconds = place.whole_number().and_then(|it| u64::try_from(it).ok());
+        if let Some(seconds) = seconds.filter(|seconds| *seconds < LEAST_DEADLINE) {
+            place.report_with(
+                rule,
+                format!(
+                    "the job fails {seconds} s after its start, the images of {} pods included",
+                    scene.pod_count()
+                ),
+                "state the time that the training takes, and an hour for its start",
+            );
+        }
     }
 }
 

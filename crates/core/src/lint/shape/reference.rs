@@ -76,13 +76,19 @@ fn references(text: &str) -> Vec<Reference<'_>> {
 /// Whether the operator or the cluster may set the variable in a container.
 fn may_be_injected(name: &str) -> bool {
     let begins = [
+        "JOB_COMPLETION_INDEX",
         "KUBERNETES_",
         "K_MPI_",
+        "LWS_",
+        "MEGASCALE_",
         "OMPI_",
         "PADDLE_",
         "PET_",
+        "TPU_",
         "TRAINER",
         "TRAINING_",
+        "VC_",
+        "VK_",
     ];
     let ends = ["_ADDRS", "_ADDRESS", "_HOST", "_PORT"];
     let others = ["HOSTNAME", "NUM_PROCESSES", "PROCESS_ID", "TF_CONFIG"];

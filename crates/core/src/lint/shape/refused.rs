@@ -1,5 +1,7 @@
 //! Fields of a pod that the API server or the kubelet refuses.
 
+mod fields;
+
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{Container, NodeSelectorRequirement, Toleration};
@@ -19,7 +21,9 @@ pub(in crate::lint) static RULES: &[Advice] = &[Advice {
         "field of a pod that the cluster refuses",
         "The API server takes the job and refuses its pods, or the kubelet cannot start them. It is so for a word that \
          the field does not know, for a toleration with `Exists` and a value, for a port above 65535, for a volume or a \
-         mount path that is there twice, for `maxSkew: 0`, for root beside `runAsNonRoot`.",
+         mount path that is there twice, for `maxSkew: 0`, for root beside `runAsNonRoot`, for a variable with a value and \
+         a source or with a field that it cannot take, for a `subPath` that is no path below the volume, for a mode of files \
+         above 0777, for a capability with `CAP_` before its name, for a label of a node with a blank in it.",
     ),
     look: Look::Job(refused),
 }];
@@ -52,6 +56,7 @@ fn word(rule: &Rule, place: &Place<'_>, field: &str, value: &str, known: &[&str]
 fn of_pod(rule: &Rule, scene: &Scene<'_>, pod: &Pod<'_>) {
     let at = pod.at();
     let policy = pod.spec.dns_policy.as_deref().unwrap_or_default();
+    fields::of_selector(rule, pod);
     let policies = ["ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"];
     word(rule, &at, "dnsPolicy", policy, &policies);
     let list = at.key("tolerations");
@@ -84,6 +89,7 @@ fn of_pod(rule: &Rule, scene: &Scene<'_>, pod: &Pod<'_>) {
                 "rename one of the two, and the mounts that mean it",
             );
         }
+        fields::of_volume(rule, volume, &place);
         let medium = volume
             .empty_dir
             .as_ref()
@@ -193,6 +199,7 @@ fn of_container(
     container: &Container,
     place: &Place<'_>,
 ) {
+    fields::of_container(rule, container, place);
     let policy = container.image_pull_policy.as_deref().unwrap_or_default();
     let policies = ["Always", "IfNotPresent", "Never"];
     word(rule, place, "imagePullPolicy", policy, &policies);

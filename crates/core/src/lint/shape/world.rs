@@ -121,7 +121,11 @@ pub(in crate::lint) fn too_many_processes(rule: &Rule, scene: &Scene<'_>) {
             && gpus > 0
             && count > gpus
         {
-            let message = format!("{says}, a pod of {} has {}", pod.role, counted(gpus, "GPU"));
+            let message = format!(
+                "{says}, a pod of {} has {}",
+                pod.owner(),
+                counted(gpus, "GPU")
+            );
             place.report_with(rule, message, make_equal(count, gpus));
         }
     }
@@ -135,8 +139,8 @@ pub(in crate::lint) fn idle_gpus(rule: &Rule, scene: &Scene<'_>) {
         {
             let idle = (gpus - count).saturating_mul(u64::from(pod.replicas));
             let message = format!(
-                "{says}, a pod of {} has {}: {idle} of the GPUs of that role are idle",
-                pod.role,
+                "{says}, a pod of {} has {}: {idle} of the GPUs of these pods are idle",
+                pod.owner(),
                 counted(gpus, "GPU"),
             );
             place.report_with(rule, message, make_equal(count, gpus));
