@@ -7,6 +7,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use rustix::{fs::OFlags, io::Errno};
+
 use crate::HistoryError;
 
 /// More than any holder writes.
@@ -26,14 +28,7 @@ impl Lock {
             source,
         };
         let path = beside(store, "lock");
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(&path)
-            .map_err(unusable)?;
+        let mut file = open_beside(&path).map_err(unusable)?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
@@ -59,6 +54,37 @@ impl Lock {
         drop(named);
         Ok(Self { _file: file })
     }
+}
+
+/// Opens a file of ours beside the store, and makes it where there is none. The store may lie in a folder that others write to: a link that somebody
+/// laid there leads nowhere, and a pipe keeps nobody waiting.
+pub(crate) fn open_beside(path: &Path) -> io::Result<File> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(flags.bits().cast_signed())
+        .open(path)
+        .map_err(|error| refusal(path, error))?;
+    if file.metadata()?.is_file() {
+        return Ok(file);
+    }
+    let reason = format!("`{}` is not a regular file", path.display());
+    Err(io::Error::other(reason))
+}
+
+/// The kernel's words for a link are about loops.
+fn refusal(path: &Path, error: io::Error) -> io::Error {
+    if Errno::from_io_error(&error) != Some(Errno::LOOP) {
+        return error;
+    }
+    let path = path.display();
+    io::Error::other(format!(
+        "`{path}` is a symbolic link; nothing was written through it"
+    ))
 }
 
 /// The file with another ending beside the store.

@@ -157,22 +157,17 @@ impl Store {
     /// Sets room for ends aside. Without room for that, there is none for detail either.
     fn set_aside(&mut self) {
         let path = beside(&self.path, "reserve");
-        if fs::metadata(&path).is_ok_and(|it| it.len() >= RESERVE) {
+        if fs::symlink_metadata(&path).is_ok_and(|it| it.is_file() && it.len() >= RESERVE) {
             return;
         }
-        let written = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&path)
-            .and_then(|mut file| {
-                let zeros = [0_u8; 8 << 10];
-                for _ in 0..RESERVE / (8 << 10) {
-                    file.write_all(&zeros)?;
-                }
-                Ok(())
-            });
+        let written = lock::open_beside(&path).and_then(|mut file| {
+            file.set_len(0)?;
+            let zeros = [0_u8; 8 << 10];
+            for _ in 0..RESERVE / (8 << 10) {
+                file.write_all(&zeros)?;
+            }
+            Ok(())
+        });
         if written.is_err() {
             self.fill();
         }

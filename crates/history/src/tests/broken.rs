@@ -1,6 +1,9 @@
 //! Files that cannot be used, a second writer, and no room.
 
-use std::{fs, os::unix::fs::FileExt as _};
+use std::{
+    fs,
+    os::unix::fs::{FileExt as _, symlink},
+};
 
 use super::*;
 use crate::{HistoryError, Options, Reader, schema};
@@ -17,6 +20,32 @@ fn a_second_writer_is_refused_by_name() {
     place.reader();
     drop(first);
     place.open();
+}
+
+/// A history may lie in a folder that others write to.
+#[test]
+fn links_beside_a_store_lead_nowhere() {
+    for ending in ["lock", "reserve"] {
+        let place = Place::new();
+        let folder = place.path.parent().unwrap();
+        fs::create_dir_all(folder).unwrap();
+        let victim = folder.join("victim");
+        fs::write(&victim, "precious").unwrap();
+        let link = folder.join(format!("history.db.{ending}"));
+        symlink(&victim, &link).unwrap();
+        let opened = Store::open(&place.path, &options());
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "precious", "{ending}");
+        match opened {
+            Ok(store) => assert!(ending == "reserve" && store.is_full()),
+            Err(error) => {
+                let cause = std::error::Error::source(&error).unwrap().to_string();
+                assert!(
+                    ending == "lock" && cause.contains("is a symbolic link"),
+                    "{cause}"
+                );
+            }
+        }
+    }
 }
 
 #[test]
