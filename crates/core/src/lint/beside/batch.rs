@@ -1,4 +1,4 @@
-//! Fields of a batch Job and a CronJob that exclude each other or leave nothing behind.
+//! Fields of a batch Job and a `CronJob` that exclude each other or leave nothing behind.
 
 use super::super::{
     Rule,

@@ -1,6 +1,6 @@
 //! Ranks in objects of others: how many nodes a launcher waits for, and by which name they find the first one.
 //!
-//! Owns what the pods of a batch Job, a JobSet, a `LeaderWorkerSet`, a `StatefulSet` and a Volcano Job are called and how many
+//! Owns what the pods of a batch Job, a `JobSet`, a `LeaderWorkerSet`, a `StatefulSet` and a Volcano Job are called and how many
 //! there are.
 
 use super::super::{

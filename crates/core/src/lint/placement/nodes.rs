@@ -257,10 +257,10 @@ fn spot(rule: &Rule, scene: &Scene<'_>) {
         else {
             continue;
         };
-        let role = scene.job.roles.get(&pod.role);
+        let stated = scene.job.roles.get(&pod.role);
         // The workers of an MPIJob are started again by its launcher.
         let never = !scene.job.kind.is_mpi()
-            && role.is_some_and(|role| role.restart_policy == RestartPolicy::Never);
+            && stated.is_some_and(|stated| stated.restart_policy == RestartPolicy::Never);
         let taint = "kubernetes.azure.com/scalesetpriority";
         let tolerates = pod.spec.tolerations.iter().flatten().any(|found| {
             let key = found.key.as_deref().unwrap_or_default();
@@ -305,8 +305,9 @@ fn replaced(key: &str) -> Option<&'static str> {
         "beta.kubernetes.io/instance-type" => Some("node.kubernetes.io/instance-type"),
         "beta.kubernetes.io/os" => Some("kubernetes.io/os"),
         "failure-domain.beta.kubernetes.io/region" => Some("topology.kubernetes.io/region"),
-        "failure-domain.beta.kubernetes.io/zone" => Some("topology.kubernetes.io/zone"),
-        "failure-domain.kubernetes.io/zone" => Some("topology.kubernetes.io/zone"),
+        "failure-domain.beta.kubernetes.io/zone" | "failure-domain.kubernetes.io/zone" => {
+            Some("topology.kubernetes.io/zone")
+        }
         "kubernetes.io/role" => Some("node-role.kubernetes.io/ROLE"),
         "node-role.kubernetes.io/master" => Some("node-role.kubernetes.io/control-plane"),
         _ => None,
