@@ -8,6 +8,7 @@ pub(crate) mod dashboard;
 mod debug;
 mod doctor;
 mod exec;
+mod expand;
 mod explain;
 mod fabric;
 mod history;

@@ -5,7 +5,7 @@
 //! stays one: the target file is replaced.
 
 use std::{
-    fs::{self, Metadata, OpenOptions, Permissions},
+    fs::{self, File, Metadata, OpenOptions, Permissions},
     io::{self, Write as _},
     os::unix::fs::{MetadataExt as _, PermissionsExt as _, fchown},
     path::{Path, PathBuf},
@@ -18,23 +18,43 @@ const NEW_FILE: u32 = 0o666;
 
 /// Replaces the file at `path`, or makes it. Devices and pipes are written to as they are.
 pub(crate) fn write(path: &Path, content: &[u8]) -> io::Result<()> {
-    write_with(path, content, NEW_FILE)
+    write_with(path, NEW_FILE, |file| file.write_all(content))
+}
+
+/// The same for what is too large for memory: `fill` writes it.
+pub(crate) fn write_pieces(
+    path: &Path,
+    fill: impl FnOnce(&mut File) -> io::Result<()>,
+) -> io::Result<()> {
+    write_with(path, NEW_FILE, fill)
+}
+
+/// The same for a name that this program chose in a folder that the user named: a link in its place is replaced and not followed, whoever laid it.
+pub(crate) fn write_pieces_in_folder(
+    path: &Path,
+    fill: impl FnOnce(&mut File) -> io::Result<()>,
+) -> io::Result<()> {
+    finish(beside(path, NEW_FILE)?, path, fill)
 }
 
 /// The same for what nobody else should read: a new file is this user's alone.
 pub(crate) fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
-    write_with(path, content, 0o600)
+    write_with(path, 0o600, |file| file.write_all(content))
 }
 
-fn write_with(path: &Path, content: &[u8], permissions: u32) -> io::Result<()> {
+fn write_with(
+    path: &Path,
+    permissions: u32,
+    fill: impl FnOnce(&mut File) -> io::Result<()>,
+) -> io::Result<()> {
     let Some((path, old)) = resolve(path)? else {
         let file = beside(path, permissions)?;
-        return finish(file, path, content);
+        return finish(file, path, fill);
     };
     // Asks whether it may be written, which a new file in its place would not.
     let mut opened = OpenOptions::new().write(true).open(&path)?;
     if !old.is_file() {
-        return opened.write_all(content);
+        return fill(&mut opened);
     }
     let file = beside(&path, 0o600)?;
     let new = file.as_file();
@@ -44,7 +64,7 @@ fn write_with(path: &Path, content: &[u8], permissions: u32) -> io::Result<()> {
         drop(fchown(new, Some(user), Some(group)));
     }
     new.set_permissions(old.permissions())?;
-    finish(file, &path, content)
+    finish(file, &path, fill)
 }
 
 /// The file itself behind any number of links, where there is one.
@@ -79,8 +99,12 @@ fn beside(path: &Path, mode: u32) -> io::Result<NamedTempFile> {
 }
 
 /// The file removes itself unless all of it was written.
-fn finish(mut file: NamedTempFile, path: &Path, content: &[u8]) -> io::Result<()> {
-    file.write_all(content)?;
+fn finish(
+    mut file: NamedTempFile,
+    path: &Path,
+    fill: impl FnOnce(&mut File) -> io::Result<()>,
+) -> io::Result<()> {
+    fill(file.as_file_mut())?;
     file.as_file().sync_all()?;
     file.persist(path).map_err(|error| error.error)?;
     Ok(())
@@ -117,9 +141,17 @@ mod tests {
         symlink("nowhere", at("broken")).unwrap();
         let error = write(&at("broken"), b"3").unwrap_err().to_string();
         assert!(error.contains("does not exist"), "{error}");
+        symlink("plain", at("laid")).unwrap();
+        write_pieces_in_folder(&at("laid"), |file| file.write_all(b"ours")).unwrap();
+        assert_eq!(
+            fs::read(at("plain")).unwrap(),
+            b"",
+            "nobody's link is followed"
+        );
+        assert!(!at("laid").is_symlink());
         write(Path::new("/dev/null"), b"4").unwrap();
         assert!(write(folder.path(), b"5").is_err());
         let left = fs::read_dir(folder.path()).unwrap().count();
-        assert_eq!(left, 4, "nothing is left behind");
+        assert_eq!(left, 5, "nothing is left behind");
     }
 }

@@ -17,15 +17,33 @@ use serde::{Serialize, de::DeserializeOwned};
 use thiserror::Error;
 use tokio::sync::Semaphore;
 use tracing::{Instrument as _, field::Empty, info_span};
+use trainyard_core::progress::rota;
 
-use crate::{kubeconfig, lease::Fence, metrics::Metrics, plain, trace};
+use crate::{
+    kubeconfig,
+    lease::Fence,
+    metrics::Metrics,
+    operator::{
+        consult,
+        listen::turns::{self, Turns},
+    },
+    plain, trace,
+};
 
 /// The name under which fields are applied.
 pub(crate) const FIELD_MANAGER: &str = "trainyard";
 /// One call takes at most this long.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Logs that are read at once.
-const LOGS_AT_ONCE: usize = 32;
+const LOGS_AT_ONCE: usize = 64;
+/// Reports of preflights that are read at once, and of these, those of one namespace.
+const REPORTS_AT_ONCE: (usize, usize) = (8, 2);
+
+/// Each reader of logs has turns of its own, divided between namespaces. One that had to wait here would wait for logs of anybody's pods.
+const _: () = assert!(
+    consult::AT_ONCE + consult::OTHERS_AT_ONCE + turns::AT_ONCE + rota::AT_ONCE + REPORTS_AT_ONCE.0
+        <= LOGS_AT_ONCE
+);
 
 /// What is done to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -154,6 +172,8 @@ pub(crate) struct Caller {
     turns: Arc<Semaphore>,
     /// A log comes from the pod's node, which may be dead: those who wait for one take no turn from other calls.
     log_turns: Arc<Semaphore>,
+    /// Those of reports of preflights, which may take longest.
+    pub(crate) report_turns: Arc<Turns>,
 }
 
 impl Caller {
@@ -165,6 +185,7 @@ impl Caller {
             metrics,
             turns: Arc::new(Semaphore::new(at_once)),
             log_turns: Arc::new(Semaphore::new(LOGS_AT_ONCE)),
+            report_turns: Arc::new(Turns::new(REPORTS_AT_ONCE.0, REPORTS_AT_ONCE.1)),
         }
     }
 

@@ -42,7 +42,7 @@ pub use self::{
     job::JobSeen,
     kept::KeptLog,
     live::{Changed, Health, Live, LiveJob, LivePod, SourceHealth, Trouble},
-    logs::{Chunk, Followed, LogAsked, LogOf, LogPart},
+    logs::{Chunk, Followed, LogAsked, LogBounds, LogOf, LogPart, LogsRead},
     pod::PodSeen,
     preflight::{PREFLIGHT_REPORT_BYTES, PreflightStopped, preflight_token},
     review::{Sees, User},

@@ -12,7 +12,7 @@ pub(crate) mod gangs;
 mod groups;
 mod keep;
 mod leading;
-mod listen;
+pub(crate) mod listen;
 mod lost;
 mod options;
 mod pass;

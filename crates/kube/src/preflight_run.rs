@@ -333,10 +333,12 @@ impl Runner<'_> {
             limit_bytes: i64::try_from(most + 1).ok(),
             ..LogParams::default()
         };
+        let turn = self.caller.report_turns.next(self.namespace).await;
         let mut read = self.caller.log(&path, leader, &params, most + 1).await;
         if matches!(&read, Err(CallError::Late | CallError::Kube(_))) {
             read = self.caller.log(&path, leader, &params, most + 1).await;
         }
+        drop(turn);
         let log = read.map_err(PreflightError::Log)?;
         if log.len() > most {
             let most = self.report_bytes;

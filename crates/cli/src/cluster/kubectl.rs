@@ -65,6 +65,12 @@ impl RankPods {
             return Err(Failure::new(format!("job `{name}` has no pods now"))
                 .hint(format!("`{}` says why", site.command("explain", name))));
         }
+        if let Some(odd) = pods.iter().find(|pod| !is_pod_name(&pod.facts.name)) {
+            let odd = clean::text(&odd.facts.name);
+            return Err(Failure::new(format!(
+                "the API server lists a pod `{odd}` of job `{name}`; no pod can have that name"
+            )));
+        }
         Ok(Self {
             ranks: Ranks::of(&job),
             replicas: job.replicas(),
@@ -105,6 +111,14 @@ impl RankPods {
         }
         Ok(pod)
     }
+}
+
+/// Whether a name is one that Kubernetes gives to pods. `kubectl` takes others for options, or for other things than pods.
+fn is_pod_name(name: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    name.bytes()
+        .all(|byte| plain(byte) || b"-.".contains(&byte))
+        && name.bytes().next().is_some_and(plain)
 }
 
 /// What a command in a pod printed.
@@ -324,6 +338,21 @@ mod tests {
         let mut command = Command::new("sh");
         command.args(["-c", script]);
         command
+    }
+
+    #[test]
+    fn options_are_no_names_of_pods() {
+        for (name, want) in [
+            ("mnist-worker-0", true),
+            ("0.a", true),
+            ("--kubeconfig=evil", false),
+            ("-it", false),
+            ("deploy/mnist", false),
+            ("a b", false),
+            ("", false),
+        ] {
+            assert_eq!(is_pod_name(name), want, "{name}");
+        }
     }
 
     #[test]

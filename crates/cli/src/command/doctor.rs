@@ -6,7 +6,6 @@
 //! Invariant: memory does not grow with the size of a log: each is read in pieces.
 
 mod cluster;
-mod expand;
 mod follow;
 mod input;
 mod progress;
@@ -29,7 +28,8 @@ use serde::Serialize;
 use trainyard_core::diagnose::{Doctor as Reader, Report, Rules};
 use trainyard_kube::look::{JobSeen, PodSeen};
 
-use self::{expand::Bounds, input::Input};
+use self::input::Input;
+use super::expand::Bounds;
 use crate::{
     args::{Doctor, Format, Place, State},
     clean,
@@ -64,6 +64,9 @@ pub(super) fn run(args: &Doctor, printer: &mut Printer) -> Result<Exit, Failure>
     let (doctor, failures, sources) = match &args.job {
         Some(job) if of_cluster => {
             let read = cluster::read(args, job, &rules, printer)?;
+            for what in &read.left_out {
+                printer.summary(&format!("warning: not read: {what}"));
+            }
             (read.doctor, read.failures, read.count)
         }
         _ => {
@@ -201,11 +204,13 @@ pub(super) fn report_of_cluster_job(
     printer: &mut Printer,
 ) -> Result<JobReport, Failure> {
     let rules = Arc::new(rules(&[])?);
-    let read = cluster::read_job(site, job, pods, (word, None), &rules, printer)?;
-    let incomplete: Vec<String> = read.failures.iter().map(Failure::line).collect();
+    let how = (&rules, cluster::Bounds::PART);
+    let read = cluster::read_job(site, job, pods, (word, None), how, printer)?;
+    let mut incomplete: Vec<String> = read.failures.iter().map(Failure::line).collect();
     if !incomplete.is_empty() && incomplete.len() == read.count {
         return Err(Failure::new(incomplete.join("; ")));
     }
+    incomplete.extend(read.left_out);
     let report = read.doctor.finish();
     Ok(JobReport {
         report: text::render(&report, None, Paint::Plain),

@@ -27,6 +27,11 @@ use super::{
 /// How much of the beginning is kept.
 pub(crate) const HEAD_BYTES: u64 = 32 << 20;
 
+/// No line that is worth showing is longer than a share of this.
+const WINDOW: u64 = 64 << 10;
+/// Room for the lines about what is left out.
+const GAP_BYTES: u64 = 256;
+
 const SUFFIX: &str = "log";
 const TAIL: &str = "tail";
 pub(super) const TIMES: &str = "times";
@@ -159,14 +164,7 @@ impl LogFile {
 
     /// Where the last `count` lines begin, as far as they lie in the last 64 KiB.
     pub fn last_offset(&self, count: usize) -> Result<u64, StoreError> {
-        const WINDOW: u64 = 64 << 10;
-        let corrupt = |error| StoreError::corrupt(&self.path, &error);
-        let parts = parts(&self.path).map_err(corrupt)?;
-        let end = parts.last().map_or(0, Part::end);
-        let mut bytes = Vec::new();
-        LogReader::open(&self.path, end.saturating_sub(WINDOW))
-            .and_then(|mut reader| reader.read_to_end(&mut bytes))
-            .map_err(corrupt)?;
+        let (end, bytes) = self.read_window()?;
         if count == 0 {
             return Ok(end);
         }
@@ -179,19 +177,23 @@ impl LogFile {
 
     /// The last `count` lines.
     pub fn last_lines(&self, count: usize) -> Result<Vec<String>, StoreError> {
-        /// No line that is worth showing is longer than a share of this.
-        const WINDOW: u64 = 64 << 10;
+        let (_, bytes) = self.read_window()?;
+        let text = String::from_utf8_lossy(&bytes);
+        let mut lines: Vec<String> = text.lines().rev().take(count).map(str::to_owned).collect();
+        lines.reverse();
+        Ok(lines)
+    }
+
+    /// Where the log ends, and its last [`WINDOW`] bytes. Of files that do not fit each other no more is read.
+    fn read_window(&self) -> Result<(u64, Vec<u8>), StoreError> {
         let corrupt = |error| StoreError::corrupt(&self.path, &error);
         let parts = parts(&self.path).map_err(corrupt)?;
         let end = parts.last().map_or(0, Part::end);
         let mut bytes = Vec::new();
         LogReader::open(&self.path, end.saturating_sub(WINDOW))
-            .and_then(|mut reader| reader.read_to_end(&mut bytes))
+            .and_then(|reader| reader.take(WINDOW + GAP_BYTES).read_to_end(&mut bytes))
             .map_err(corrupt)?;
-        let text = String::from_utf8_lossy(&bytes);
-        let mut lines: Vec<String> = text.lines().rev().take(count).map(str::to_owned).collect();
-        lines.reverse();
-        Ok(lines)
+        Ok((end, bytes))
     }
 }
 
@@ -209,8 +211,9 @@ enum Content {
 }
 
 impl Part {
+    /// Offsets are in the names of files, which may be anything.
     fn end(&self) -> u64 {
-        self.offset + self.length
+        self.offset.saturating_add(self.length)
     }
 }
 
@@ -359,7 +362,7 @@ impl Read for LogReader {
             };
             let skipped = part.offset.saturating_sub(self.offset);
             content.seek(io::SeekFrom::Start(self.offset.saturating_sub(part.offset)))?;
-            self.offset = part.offset + part.length;
+            self.offset = part.offset.saturating_add(part.length);
             let marker = if skipped > 0 {
                 format!("\n[{skipped} bytes left out]\n").into_bytes()
             } else {

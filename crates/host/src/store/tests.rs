@@ -60,6 +60,35 @@ fn a_log_can_be_followed_from_where_one_was() {
     assert_eq!((bytes.as_str(), more.as_str()), ("one\n", "two\n"));
 }
 
+/// Names and sizes of files are whatever whoever made the folder wanted.
+#[test]
+fn parts_that_do_not_fit_are_read_within_bounds() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    fs::File::create(at("c.log"))
+        .unwrap()
+        .set_len(32 << 20)
+        .unwrap();
+    let log = LogFile::list(folder.path(), 1, "p").unwrap().remove(0);
+    for part in ["c.log.5", "c.log.18446744073709551615"] {
+        fs::write(at(part), "x\ny\n").unwrap();
+        let lines = log.last_lines(3).unwrap();
+        let shown: usize = lines.iter().map(String::len).sum();
+        assert!(shown < 1 << 20, "{part}: {shown} bytes");
+        log.last_offset(1).unwrap();
+        let mut reader = log.open(u64::MAX - 2).unwrap();
+        let mut bytes = Vec::new();
+        reader.read_to_end(&mut bytes).unwrap();
+        assert!(bytes.len() < 1 << 10, "{part}: {} bytes", bytes.len());
+    }
+    fs::write(
+        at("c.log.times"),
+        "0 -9223372036854775808\n5 9223372036854775807\n",
+    )
+    .unwrap();
+    log.offset_since(jiff::Timestamp::UNIX_EPOCH).unwrap();
+}
+
 #[test]
 fn a_log_is_read_at_any_place() {
     let folder = tempfile::tempdir().unwrap();

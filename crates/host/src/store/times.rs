@@ -78,7 +78,9 @@ fn find(text: &str, at: i64) -> Option<u64> {
     let (_, first) = entries().next()?;
     let every = i64::try_from(EVERY.as_millis()).unwrap_or(i64::MAX);
     // What belongs to an entry was written until the next one was due.
-    let until = |millis: i64| millis.saturating_add(every.max((millis - first) / i64::from(DENSE)));
+    let until = |millis: i64| {
+        millis.saturating_add(every.max(millis.saturating_sub(first) / i64::from(DENSE)))
+    };
     let mut found = entries().filter(|(_, millis)| until(*millis) > at);
     found.next().map(|(offset, _)| offset)
 }

@@ -6,7 +6,7 @@ use kube::{
     Client,
     core::{Request, params::ListParams},
 };
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 use serde_json::Value;
 use tokio::time::timeout;
 
@@ -24,11 +24,21 @@ const OBJECTS: usize = 1_000_000;
 
 /// A page of a list.
 #[derive(Deserialize)]
+#[serde(bound(deserialize = "T: Deserialize<'de>"))]
 struct Page<T> {
     #[serde(default)]
     metadata: PageMeta,
-    #[serde(default = "Vec::new")]
+    #[serde(default = "Vec::new", deserialize_with = "items")]
     items: Vec<T>,
+}
+
+/// Servers in Go write an empty list as `null` where nobody made it one.
+fn items<'de, D, T>(list: D) -> Result<Vec<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    Option::deserialize(list).map(Option::unwrap_or_default)
 }
 
 #[derive(Default, Deserialize)]
@@ -107,4 +117,28 @@ fn read<T: DeserializeOwned>(
         items: items.collect(),
         metadata: page.metadata,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_list_may_be_null() {
+        let source = Source {
+            path: "/api/v1/pods".to_owned(),
+            labels: None,
+            fields: None,
+        };
+        let cases = [
+            (r#"{"items": null}"#, 0),
+            ("{}", 0),
+            (r#"{"items": []}"#, 0),
+            (r#"{"items": [7, "8", 9]}"#, 2),
+        ];
+        for (text, want) in cases {
+            let page = read::<u32>(text, &source, &Pulse::default()).unwrap();
+            assert_eq!(page.items.len(), want, "{text}");
+        }
+    }
 }

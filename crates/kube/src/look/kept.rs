@@ -30,10 +30,12 @@ impl Api {
         let path = format!("/api/v1/namespaces/{}/configmaps", job.key.namespace);
         let name = keep::name_of(&job.key.name, &job.uid);
         let kept: KeptView = match self
-            .get("read the kept logs of failures", &path, &name)
+            .get::<KeptView>("read the kept logs of failures", &path, &name)
             .await
         {
-            Ok(kept) => kept,
+            Ok(kept) if kept.is_of(&job.uid) => kept,
+            // Somebody else made it under that name: the operator writes nothing into it.
+            Ok(_) => return Ok(Vec::new()),
             Err(error) if error.is_not_found() => return Ok(Vec::new()),
             Err(error) => return Err(error),
         };
@@ -55,5 +57,42 @@ impl Api {
         let others = kept.others(attempt);
         let others = others.map(|(pod, text)| log(pod, trains, text, false));
         Ok(first.into_iter().chain(others).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use trainyard_core::spec::Kind;
+
+    use super::*;
+    use crate::scripted::{Server, job};
+
+    #[tokio::test(start_paused = true)]
+    async fn logs_that_others_wrote_are_none_that_were_kept() {
+        for (owner, want) in [("the job", 1), ("another", 0), ("nobody", 0)] {
+            let server = Server::new();
+            server.with(|world| world.checks_rights = false);
+            server.add_job(job(Kind::PyTorch, "a", 2));
+            let api = Api {
+                client: server.client_of("cli"),
+                server: "https://cluster.test".to_owned(),
+                token: None,
+            };
+            let seen = api.called("n", "a", None).await.unwrap().remove(0);
+            let own = seen.uid.as_str();
+            let uid = if owner == "the job" { own } else { "u" };
+            let mut owners = vec![
+                json!({"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "a", "uid": uid}),
+            ];
+            owners.retain(|_| owner != "nobody");
+            let map = json!({
+                "metadata": {"name": keep::name_of("a", &seen.uid), "ownerReferences": owners},
+                "data": {"attempt-1.pod": "a-worker-0/pytorch", "attempt-1.log": "text"},
+            });
+            server.add("/api/v1/namespaces/n/configmaps", map);
+            let kept = api.kept(&seen, None).await.unwrap();
+            assert_eq!(kept.len(), want, "{owner}");
+        }
     }
 }

@@ -3,7 +3,15 @@
 //! Invariant: memory does not grow with the size of a log; at most [`FOLLOWED_MAX`] logs are followed
 //! at once, and [`READ_AT_ONCE`] read.
 
-use std::{collections::BTreeSet, pin::pin, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use futures::AsyncReadExt as _;
 use jiff::Timestamp;
@@ -24,6 +32,8 @@ const CHUNKS_WAITING: usize = 64;
 const FOLLOWED_MAX: usize = 128;
 /// Logs that are read at once.
 const READ_AT_ONCE: usize = 16;
+/// One log is read within this time, however slowly it comes.
+const READ_WITHIN: Duration = Duration::from_mins(10);
 /// The last lines of a log that follow the end of its job.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
@@ -50,6 +60,24 @@ impl LogOf {
             container: container.to_owned(),
         }
     }
+}
+
+/// How much of several logs is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogBounds {
+    /// Bytes of each.
+    pub each: u64,
+    /// Bytes of all together.
+    pub all: u64,
+}
+
+/// How the reading of several logs ended.
+#[derive(Debug, Default)]
+pub struct LogsRead {
+    /// Why some could not be read.
+    pub failures: Vec<LookError>,
+    /// Logs of which only a part was read, because of the bounds.
+    pub cut: u64,
 }
 
 /// A log to read.
@@ -132,40 +160,17 @@ impl Look {
         })
     }
 
-    /// Reads logs of the pods of `job`, some at once and at most `most` bytes of each, and hands their pieces on, with
-    /// the place of the log in the list. It returns what could not be read.
+    /// Reads logs of the pods of `job`, some at once and within `bounds`, and hands their pieces on, with the place of
+    /// the log in the list. It returns what could not be read.
     pub fn logs(
         &self,
         job: &JobSeen,
         asked: &[LogAsked],
-        most: u64,
+        bounds: LogBounds,
         take: &mut dyn FnMut(usize, &[u8]),
-    ) -> Vec<LookError> {
-        self.runtime.block_on(async {
-            let (pieces, mut arriving) = mpsc::channel::<(usize, Piece)>(CHUNKS_WAITING);
-            let turns = Arc::new(Semaphore::new(READ_AT_ONCE));
-            let mut readers = tokio::task::JoinSet::new();
-            for (place, asked) in asked.iter().cloned().enumerate() {
-                let (api, turns) = (self.api.clone(), Arc::clone(&turns));
-                let (namespace, pieces) = (job.key.namespace.clone(), pieces.clone());
-                readers.spawn(async move {
-                    let _turn = turns.acquire().await;
-                    let read = api.read_to_end(&namespace, &asked, most, place, &pieces);
-                    let last = read.await.map_or_else(Piece::Failed, |()| Piece::End);
-                    drop(pieces.send((place, last)).await);
-                });
-            }
-            drop(pieces);
-            let mut failures = Vec::new();
-            while let Some((place, piece)) = arriving.recv().await {
-                match piece {
-                    Piece::Bytes(bytes) => take(place, &bytes),
-                    Piece::End => {}
-                    Piece::Failed(error) => failures.push(error),
-                }
-            }
-            failures
-        })
+    ) -> LogsRead {
+        self.runtime
+            .block_on(self.api.logs(&job.key.namespace, asked, bounds, take))
     }
 
     /// Follows the logs of the pods of `job` that `wanted` names, those to come too, until the job is
@@ -217,21 +222,102 @@ enum Piece {
     Failed(LookError),
 }
 
+/// Where the reader of one of several logs puts what it reads.
+struct LogSink {
+    place: usize,
+    pieces: mpsc::Sender<(usize, Piece)>,
+    /// Bytes of it that are still read.
+    left: u64,
+    /// Bytes of all logs that are still read.
+    left_of_all: Arc<AtomicU64>,
+}
+
+impl LogSink {
+    /// How many of `count` bytes are taken.
+    fn take(&mut self, count: usize) -> usize {
+        let most = u64::try_from(count).unwrap_or(u64::MAX).min(self.left);
+        let taken = |left: u64| left.checked_sub(most.min(left));
+        let before = self
+            .left_of_all
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, taken);
+        let most = most.min(before.unwrap_or(0));
+        self.left -= most;
+        usize::try_from(most).unwrap_or(count)
+    }
+}
+
 impl Api {
-    /// Reads one log to its end, or as much of it as `most` allows.
+    async fn logs(
+        &self,
+        namespace: &str,
+        asked: &[LogAsked],
+        bounds: LogBounds,
+        take: &mut dyn FnMut(usize, &[u8]),
+    ) -> LogsRead {
+        let (pieces, mut arriving) = mpsc::channel::<(usize, Piece)>(CHUNKS_WAITING);
+        let turns = Arc::new(Semaphore::new(READ_AT_ONCE));
+        let left_of_all = Arc::new(AtomicU64::new(bounds.all));
+        let cut = Arc::new(AtomicU64::new(0));
+        let mut readers = tokio::task::JoinSet::new();
+        for (place, asked) in asked.iter().cloned().enumerate() {
+            let (api, turns, cut) = (self.clone(), Arc::clone(&turns), Arc::clone(&cut));
+            let (namespace, pieces) = (namespace.to_owned(), pieces.clone());
+            let into = LogSink {
+                place,
+                pieces: pieces.clone(),
+                left: bounds.each,
+                left_of_all: Arc::clone(&left_of_all),
+            };
+            readers.spawn(async move {
+                let _turn = turns.acquire().await;
+                let read = api.read_to_end(&namespace, &asked, into);
+                let read = tokio::time::timeout(READ_WITHIN, read).await;
+                let last = match read {
+                    Ok(Ok(is_whole)) => {
+                        cut.fetch_add(u64::from(!is_whole), Ordering::Relaxed);
+                        Piece::End
+                    }
+                    Ok(Err(error)) => Piece::Failed(error),
+                    Err(_) => Piece::Failed(LookError::Late {
+                        tried: format!("read the log of pod `{}`", asked.log.pod),
+                        patience: READ_WITHIN,
+                    }),
+                };
+                drop(pieces.send((place, last)).await);
+            });
+        }
+        drop(pieces);
+        let mut failures = Vec::new();
+        while let Some((place, piece)) = arriving.recv().await {
+            match piece {
+                Piece::Bytes(bytes) => take(place, &bytes),
+                Piece::End => {}
+                Piece::Failed(error) => failures.push(error),
+            }
+        }
+        LogsRead {
+            failures,
+            cut: cut.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Reads one log to its end, or as much of it as `into` takes: the API server is asked for no more, and what it sends beyond that is not read.
+    /// Whether that was all.
     async fn read_to_end(
         &self,
         namespace: &str,
         asked: &LogAsked,
-        most: u64,
-        place: usize,
-        pieces: &mpsc::Sender<(usize, Piece)>,
-    ) -> Result<(), LookError> {
+        mut into: LogSink,
+    ) -> Result<bool, LookError> {
         let log = &asked.log;
+        if into.left_of_all.load(Ordering::Relaxed) == 0 {
+            return Ok(false);
+        }
         let params = LogParams {
             container: Some(log.container.clone()),
             previous: asked.previous,
-            limit_bytes: i64::try_from(most).ok(),
+            // One more says whether there is more.
+            limit_bytes: i64::try_from(into.left.saturating_add(1)).ok(),
             ..LogParams::default()
         };
         let reader = self.open(namespace, log, &params).await?;
@@ -239,9 +325,16 @@ impl Api {
         let mut buffer = vec![0; CHUNK];
         loop {
             let bytes = next_bytes(&mut reader, &mut buffer, log).await?;
-            let piece = Piece::Bytes(bytes.to_vec());
-            if bytes.is_empty() || pieces.send((place, piece)).await.is_err() {
-                return Ok(());
+            if bytes.is_empty() {
+                return Ok(true);
+            }
+            let taken = into.take(bytes.len());
+            let piece = Piece::Bytes(bytes.get(..taken).unwrap_or_default().to_vec());
+            if into.pieces.send((into.place, piece)).await.is_err() {
+                return Ok(true);
+            }
+            if taken < bytes.len() {
+                return Ok(false);
             }
         }
     }
@@ -417,6 +510,59 @@ impl Api {
                 Err(_) => {}
             }
             tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::scripted::Server;
+
+    /// The API server is asked for no more than is read; one that sends more is not believed to have been asked for it.
+    #[tokio::test(start_paused = true)]
+    async fn logs_are_read_within_bounds() {
+        let asked: Vec<LogAsked> = (0..4)
+            .map(|number| LogAsked {
+                log: LogOf {
+                    pod: format!("a-{number}"),
+                    uid: String::new(),
+                    attempt: 1,
+                    container: "c".to_owned(),
+                },
+                previous: false,
+            })
+            .collect();
+        let cases = [
+            ("whole", (1_000, u64::MAX), (400, 0)),
+            ("each to its last byte", (100, u64::MAX), (400, 0)),
+            ("a part of each", (30, u64::MAX), (120, 4)),
+            ("all together", (1_000, 250), (250, 2)),
+            ("nothing", (1_000, 0), (0, 4)),
+        ];
+        for (name, (each, all), want) in cases {
+            let server = Server::new();
+            server.with(|world| world.checks_rights = false);
+            for number in 0..4 {
+                let pod = json!({"metadata": {"name": format!("a-{number}")}, "status": {"phase": "Running"}});
+                server.add("/api/v1/namespaces/n/pods", pod);
+                server.set_log(&format!("a-{number}"), &"x".repeat(100));
+            }
+            let api = Api {
+                client: server.client_of("cli"),
+                server: "https://cluster.test".to_owned(),
+                token: None,
+            };
+            let mut bytes = 0;
+            let bounds = LogBounds { each, all };
+            let read = api.logs("n", &asked, bounds, &mut |_, piece| {
+                bytes += piece.len();
+            });
+            let read = read.await;
+            assert!(read.failures.is_empty(), "{name}: {:?}", read.failures);
+            assert_eq!((bytes, read.cut), want, "{name}");
         }
     }
 }

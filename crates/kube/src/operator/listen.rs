@@ -8,7 +8,7 @@
 //! at the beginning of each and [`TAIL_BYTES`] at its end, of [`PODS`] pods of a job; after [`PATIENCE`] a read times out, and [`LISTENS`] after the first one the operator
 //! stops reading in that attempt. No log is read once every rank has reported. The operator's thread searches no lines.
 
-mod turns;
+pub(crate) mod turns;
 
 use std::{
     collections::{BTreeMap, BTreeSet},

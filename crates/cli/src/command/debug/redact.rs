@@ -5,9 +5,11 @@
 //!
 //! A text is redacted before it is cut: a secret of which a part is missing is not recognized.
 //!
+//! Invariant: whatever a text was written for, redacting all of them takes no longer than [`LATE_MAX`] times [`WITHIN`] more than it should.
+//!
 //! Caveat: a secret that no name and no form gives away cannot be recognized in a log.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::mpsc, thread, time::Duration};
 
 use regex::{Captures, Regex};
 use serde_json::Value;
@@ -113,8 +115,15 @@ fn is_harmless(name: &str) -> bool {
     known && !is_secret(name)
 }
 
+/// A text that is longer is redacted on a thread of its own.
+const LONG: usize = 16 << 10;
+/// How long that may take. A text that was written for it takes the square of its length.
+const WITHIN: Duration = Duration::from_secs(10);
+/// After so many long texts that took longer none is redacted any more: all are left out.
+const LATE_MAX: u32 = 3;
+
 /// Replaces secrets.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Redactor {
     /// By value: the name it belongs to.
     secrets: BTreeMap<String, String>,
@@ -126,6 +135,9 @@ pub(super) struct Redactor {
     forms: Regex,
     /// How many times something was replaced.
     pub(super) count: u64,
+    within: Duration,
+    /// Long texts that took longer.
+    late: u32,
 }
 
 impl Redactor {
@@ -148,6 +160,8 @@ impl Redactor {
             headers: Regex::new(headers).expect("the expression is constant"),
             forms: Regex::new(&forms).expect("the expression is constant"),
             count: 0,
+            within: WITHIN,
+            late: 0,
         }
     }
 
@@ -173,8 +187,42 @@ impl Redactor {
         Some(self.text(value).chars().take(VALUE_CHARS).collect())
     }
 
-    /// A text without secrets.
+    /// A text without secrets. One that takes too long is left out: nobody knows what is in it.
     pub(super) fn text(&mut self, text: &str) -> String {
+        if text.len() <= LONG {
+            return self.redacted(text);
+        }
+        self.redacted_in_time(text).unwrap_or_else(|| {
+            format!(
+                "[left out: {} bytes that take too long to redact]",
+                text.len()
+            )
+        })
+    }
+
+    fn redacted_in_time(&mut self, text: &str) -> Option<String> {
+        if self.late >= LATE_MAX {
+            return None;
+        }
+        let (send, receive) = mpsc::channel();
+        let mut own = self.clone();
+        own.count = 0;
+        let text = text.to_owned();
+        // One that is late works on until this program ends: an expression cannot be stopped.
+        let thread = thread::Builder::new().spawn(move || {
+            let shown = own.redacted(&text);
+            send.send((shown, own.count)).ok();
+        });
+        let done = thread.ok().map(|_| receive.recv_timeout(self.within));
+        let Some(Ok((shown, count))) = done else {
+            self.late += 1;
+            return None;
+        };
+        self.count += count;
+        Some(shown)
+    }
+
+    fn redacted(&mut self, text: &str) -> String {
         let mut text = text.to_owned();
         // Longer ones first: one may contain another.
         let mut known: Vec<(&String, &String)> = self.secrets.iter().collect();

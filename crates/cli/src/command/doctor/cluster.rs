@@ -2,7 +2,7 @@
 //!
 //! Owns which logs are read. What lines mean is `trainyard_core::diagnose`'s.
 //!
-//! Invariant: memory does not grow with the size of a log: each is read in pieces, [`MOST`] bytes of it at most.
+//! Invariant: memory does not grow with the size of a log: each is read in pieces, within [`Bounds`].
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use trainyard_core::{
     spec::Slot,
 };
 use trainyard_host::Ranks;
-use trainyard_kube::look::{JobSeen, LogAsked, LogOf, LookError, PodSeen};
+use trainyard_kube::look::{JobSeen, LogAsked, LogBounds, LogOf, LookError, PodSeen};
 
 use crate::{
     args::Doctor,
@@ -22,14 +22,40 @@ use crate::{
     words,
 };
 
-/// Bytes of one log that are read at most; kubelets rotate logs at 10 MiB by default.
-const MOST: u64 = 256 << 20;
+/// How much of the logs of a job is read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    /// Logs.
+    logs: usize,
+    bytes: LogBounds,
+}
+
+impl Bounds {
+    /// For a report that the user waits for. Kubelets rotate logs at 10 MiB by default.
+    const REPORT: Self = Self {
+        logs: 100_000,
+        bytes: LogBounds {
+            each: 256 << 20,
+            all: u64::MAX,
+        },
+    };
+    /// For a report that is one part of many: as much of each log as a kubelet keeps, and of a large job not all.
+    pub(crate) const PART: Self = Self {
+        logs: 1_024,
+        bytes: LogBounds {
+            each: 10 << 20,
+            all: 1 << 30,
+        },
+    };
+}
 
 /// What was read of a job.
 pub(crate) struct Read {
     pub(crate) doctor: Reader,
     /// What could not be read.
     pub(crate) failures: Vec<Failure>,
+    /// What was not read because there is too much.
+    pub(crate) left_out: Vec<String>,
     /// How many logs there are.
     pub(crate) count: usize,
 }
@@ -44,7 +70,8 @@ pub(crate) fn read(
     let site = connect(&args.place)?;
     let job = site.find(name)?;
     let pods = site.look.pods(&job).map_err(refused)?;
-    read_job(&site, &job, &pods, (name, args.attempt), rules, printer)
+    let which = (name, args.attempt);
+    read_job(&site, &job, &pods, which, (rules, Bounds::REPORT), printer)
 }
 
 /// Reads the logs of the `pods` of `job` in an attempt, or in the last one; `word` is what the user called the job.
@@ -53,7 +80,7 @@ pub(crate) fn read_job(
     job: &JobSeen,
     pods: &[PodSeen],
     (word, attempt): (&str, Option<u32>),
-    rules: &Arc<Rules>,
+    (rules, bounds): (&Arc<Rules>, Bounds),
     printer: &mut Printer,
 ) -> Result<Read, Failure> {
     let wanted = attempt;
@@ -116,6 +143,7 @@ pub(crate) fn read_job(
             return Ok(Read {
                 doctor,
                 failures: Vec::new(),
+                left_out: Vec::new(),
                 count: kept.len(),
             });
         }
@@ -123,20 +151,47 @@ pub(crate) fn read_job(
     if asked.is_empty() {
         return Err(no_logs(site, job, word, attempt, pods.is_empty()));
     }
+    let mut left_out = Vec::new();
+    if let Some(more) = asked
+        .len()
+        .checked_sub(bounds.logs)
+        .filter(|more| *more > 0)
+    {
+        asked.truncate(bounds.logs);
+        let more = words::counted(more as u64, "more log");
+        left_out.push(format!("{more}: {} are the maximum", bounds.logs));
+    }
     printer.note(&format!(
         "reading {} of {}",
         words::counted(asked.len() as u64, "log"),
         words::counted(pods.len() as u64, "pod")
     ));
-    let failures = site.look.logs(job, &asked, MOST, &mut |place, bytes| {
-        if let Some(source) = sources.get(place) {
-            doctor.bytes(*source, bytes);
-        }
-    });
-    let failures = failures.into_iter().filter(|error| !is_absent(error));
+    let read = site
+        .look
+        .logs(job, &asked, bounds.bytes, &mut |place, bytes| {
+            if let Some(source) = sources.get(place) {
+                doctor.bytes(*source, bytes);
+            }
+        });
+    if read.cut > 0 {
+        let LogBounds { each, all } = bounds.bytes;
+        let of_all = if all == u64::MAX {
+            String::new()
+        } else {
+            format!(" and of all {} MiB", all >> 20)
+        };
+        left_out.push(format!(
+            "the rest of {}: of each {} MiB are read{of_all}",
+            words::counted(read.cut, "log"),
+            each >> 20
+        ));
+    }
+    let failures = read.failures.into_iter();
+    let failures = failures.filter(|error| !is_absent(error));
     Ok(Read {
         doctor,
         failures: failures.map(refused).collect(),
+        left_out,
         count: asked.len(),
     })
 }

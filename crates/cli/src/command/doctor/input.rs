@@ -13,9 +13,9 @@ use ruzstd::decoding::StreamingDecoder;
 use trainyard_core::diagnose::{self, Dump, End, Known};
 use trainyard_host::{Outcome, store::LogFile};
 
-use super::expand::{self, Bounds, Counted, Expanded};
 use crate::{
     args::{Doctor, Which},
+    command::expand::{self, Bounds, Counted, Expanded},
     failure::Failure,
     source,
     stored::{self, Stored},

@@ -1,9 +1,10 @@
 //! Finds traces, reads them, and says which rank each is of.
 //!
 //! Invariants: whatever a folder holds, a bounded number of files is opened, only regular ones, and none is read into memory as a
-//! whole. A file that cannot be read costs only itself.
+//! whole; what compressed ones expand to is bounded, too. A file that cannot be read costs only itself.
 
 use std::{
+    cell::Cell,
     collections::BTreeMap,
     fs::{self, File},
     io::{self, BufReader, Read},
@@ -13,10 +14,15 @@ use std::{
 };
 
 use flate2::read::MultiGzDecoder;
-use trainyard_profile::{ReadError, Reader, analyse::Summary, read::Bounds};
+use trainyard_profile::{ReadError, Reader, analyse::Summary};
 
 use super::Missing;
-use crate::{failure::Failure, printer::Printer, words};
+use crate::{
+    command::expand::{Bounds, Counted, Expanded},
+    failure::Failure,
+    printer::Printer,
+    words,
+};
 
 /// Files that are analysed at once.
 const MOST_FILES: usize = 1024;
@@ -133,8 +139,21 @@ fn walk(
     Ok(())
 }
 
-/// The unpacked bytes of a trace.
-pub(super) fn open(path: &Path) -> io::Result<Box<dyn Read>> {
+/// Bounds on what traces expand to, for all that one command reads.
+pub(super) fn bounds() -> Bounds {
+    Bounds {
+        most: MOST_BYTES,
+        ..Bounds::default()
+    }
+}
+
+/// Passes the unpacked bytes of a trace on until `take` wants no more. An archive that is cut off ends there, which is what the end of a
+/// program that was killed looks like.
+pub(super) fn blocks(
+    path: &Path,
+    bounds: &Bounds,
+    take: impl FnMut(&[u8]) -> bool,
+) -> io::Result<()> {
     let mut file = File::open(path)?;
     if !file.metadata()?.is_file() {
         return Err(io::Error::other("it is not a regular file"));
@@ -142,17 +161,22 @@ pub(super) fn open(path: &Path) -> io::Result<Box<dyn Read>> {
     let mut magic = Vec::new();
     file.by_ref().take(2).read_to_end(&mut magic)?;
     let whole = io::Cursor::new(magic.clone()).chain(file);
-    Ok(if magic == [0x1f, 0x8b] {
-        Box::new(MultiGzDecoder::new(BufReader::with_capacity(BLOCK, whole)).take(MOST_BYTES))
-    } else {
-        Box::new(whole.take(MOST_BYTES))
-    })
+    if magic != [0x1f, 0x8b] {
+        return pass_on(whole.take(MOST_BYTES), take);
+    }
+    let read = Cell::new(0);
+    let packed = BufReader::with_capacity(
+        BLOCK,
+        Counted {
+            inner: whole,
+            count: &read,
+        },
+    );
+    let decoder = MultiGzDecoder::new(packed);
+    pass_on(Expanded::new(decoder, &read, bounds), take)
 }
 
-/// Passes the bytes of a trace on until `take` wants no more. An archive that is cut off ends there, which is what the end of a
-/// program that was killed looks like.
-pub(super) fn blocks(path: &Path, mut take: impl FnMut(&[u8]) -> bool) -> io::Result<()> {
-    let mut bytes = open(path)?;
+fn pass_on(mut bytes: impl Read, mut take: impl FnMut(&[u8]) -> bool) -> io::Result<()> {
     let mut block = vec![0; BLOCK];
     let mut any = false;
     loop {
@@ -183,9 +207,9 @@ enum Refused {
     System(io::Error),
 }
 
-fn read_one(file: &TraceFile) -> Outcome {
-    let mut reader = Reader::new(Bounds::default());
-    blocks(&file.path, |block| reader.push(block)).map_err(Refused::System)?;
+fn read_one(file: &TraceFile, bounds: &Bounds) -> Outcome {
+    let mut reader = Reader::new(trainyard_profile::read::Bounds::default());
+    blocks(&file.path, bounds, |block| reader.push(block)).map_err(Refused::System)?;
     let trace = reader.finish().map_err(Refused::Read)?;
     let rank = file
         .rank
@@ -205,6 +229,7 @@ pub(super) fn read(found: Vec<TraceFile>, printer: &mut Printer) -> Result<Trace
         let traces = words::counted(found.len() as u64, "trace");
         printer.summary(&format!("reading {traces}, {} MB", bytes >> 20));
     }
+    let bounds = bounds();
     let next = AtomicUsize::new(0);
     let readers = thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let readers = readers.min(MOST_READERS).min(found.len()).max(1);
@@ -217,7 +242,7 @@ pub(super) fn read(found: Vec<TraceFile>, printer: &mut Printer) -> Result<Trace
                 let Some(file) = found.get(at) else {
                     return own;
                 };
-                own.push((at, read_one(file)));
+                own.push((at, read_one(file, &bounds)));
             }
         };
         let threads: Vec<_> = (1..readers).map(|_| scope.spawn(work)).collect();
@@ -318,6 +343,34 @@ fn rank_in_name(path: &Path) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A few kilobytes of gzip can be gigabytes.
+    #[test]
+    fn what_traces_expand_to_is_bounded() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("trace.json.gz");
+        let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+        std::io::Write::write_all(&mut packed, &vec![b' '; 8 << 20]).unwrap();
+        fs::write(&path, packed.finish().unwrap()).unwrap();
+        let bounds = |beyond: u64| Bounds {
+            most: 1 << 30,
+            ratio: 100,
+            beyond: beyond.into(),
+        };
+        let read = |beyond| {
+            let mut count = 0;
+            let read = blocks(&path, &bounds(beyond), |block| {
+                count += block.len();
+                true
+            });
+            (count, read.map_err(|error| error.to_string()))
+        };
+        assert_eq!(read(8 << 20), (8 << 20, Ok(())));
+        let (count, error) = read(1 << 20);
+        let error = error.unwrap_err();
+        assert!(count < 4 << 20, "{count}");
+        assert!(error.contains("the rest was not read"), "{error}");
+    }
 
     #[test]
     fn ranks_in_names() {

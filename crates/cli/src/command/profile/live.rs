@@ -1,7 +1,7 @@
 //! Has the engine of a run record traces.
 
 use std::{
-    fs::{self, File},
+    fs,
     io::{self, Write as _},
     path::Path,
 };
@@ -16,6 +16,7 @@ use super::{
 use crate::{
     args::Profile,
     failure::{Exit, Failure},
+    output,
     printer::Printer,
     stored::{self, Stored},
     words,
@@ -205,16 +206,18 @@ fn copy(recorded: &Recorded, folder: &Path) -> Result<(), Failure> {
 }
 
 fn pack(from: &Path, to: &Path) -> io::Result<()> {
-    let mut packed = GzEncoder::new(File::create(to)?, Compression::fast());
-    let mut failed = None;
-    files::blocks(from, |block| {
-        failed = packed.write_all(block).err();
-        failed.is_none()
-    })?;
-    match failed {
-        Some(error) => Err(error),
-        None => packed.finish().map(drop),
-    }
+    output::write_pieces_in_folder(to, |file| {
+        let mut packed = GzEncoder::new(file, Compression::fast());
+        let mut failed = None;
+        files::blocks(from, &files::bounds(), |block| {
+            failed = packed.write_all(block).err();
+            failed.is_none()
+        })?;
+        match failed {
+            Some(error) => Err(error),
+            None => packed.finish().map(drop),
+        }
+    })
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Writes the traces of all ranks as one file.
 
 use std::{
-    fs::{self, File},
+    fs,
     io::{self, BufWriter, Write},
     path::{Path, PathBuf},
 };
@@ -13,9 +13,9 @@ use trainyard_profile::{
 };
 
 use super::files::{self, TraceFile};
-use crate::failure::Failure;
+use crate::{failure::Failure, output};
 
-/// Writes `path`; under another name until it is whole, so that a command that is killed leaves no half of it.
+/// Writes `path`, as a whole or not at all.
 pub(super) fn write(
     path: &Path,
     traces: &[TraceFile],
@@ -37,25 +37,18 @@ pub(super) fn write(
             Failure::new(message).hint("name another file, outside of the folder of the traces")
         );
     }
-    let mut name = path.as_os_str().to_owned();
-    name.push(".part");
-    let part = PathBuf::from(name);
-    let file = File::create(&part).map_err(failed)?;
-    let file = BufWriter::new(file);
-    let written = if path.extension().is_some_and(|it| it == "gz") {
-        let mut packed = GzEncoder::new(file, Compression::fast());
-        merge_into(&mut packed, traces, summaries)
-            .and_then(|()| packed.finish())
-            .and_then(|mut file| file.flush())
-    } else {
-        let mut file = file;
-        merge_into(&mut file, traces, summaries).and_then(|()| file.flush())
-    };
-    let written = written.and_then(|()| fs::rename(&part, path));
-    if written.is_err() {
-        // What is left of it helps nobody; the first error is the one to report.
-        fs::remove_file(&part).ok();
-    }
+    let is_packed = path.extension().is_some_and(|it| it == "gz");
+    let written = output::write_pieces(path, |file| {
+        let mut file = BufWriter::new(file);
+        if is_packed {
+            let mut packed = GzEncoder::new(&mut file, Compression::fast());
+            merge_into(&mut packed, traces, summaries)?;
+            packed.finish()?;
+        } else {
+            merge_into(&mut file, traces, summaries)?;
+        }
+        file.flush()
+    });
     written.map_err(failed)
 }
 
@@ -63,13 +56,14 @@ fn merge_into(out: &mut impl Write, traces: &[TraceFile], summaries: &[Summary])
     let offsets = clock_offsets(summaries);
     let first = offsets.iter().flatten().min().copied().unwrap_or(0);
     let mut buffer = Vec::new();
+    let bounds = files::bounds();
     merge::begin(u64::try_from(first).unwrap_or(0), &mut buffer);
     for ((trace, summary), offset) in traces.iter().zip(summaries).zip(offsets) {
         // A rank whose clock is unknown begins with the first.
         let shift = offset.unwrap_or(first).abs_diff(first);
         let mut merger = Merger::new(summary.values.rank, shift);
         let mut failed = None;
-        files::blocks(&trace.path, |block| {
+        files::blocks(&trace.path, &bounds, |block| {
             let more = merger.push(block, &mut buffer);
             failed = out.write_all(&buffer).err();
             buffer.clear();
@@ -81,4 +75,25 @@ fn merge_into(out: &mut impl Write, traces: &[TraceFile], summaries: &[Summary])
     }
     merge::end(&mut buffer);
     out.write_all(&buffer)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// The folder may be one that others write to.
+    #[test]
+    fn links_beside_a_merged_trace_lead_nowhere() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::write(at("victim"), "precious").unwrap();
+        symlink(at("victim"), at("all.json.part")).unwrap();
+        write(&at("all.json"), &[], &[]).unwrap();
+        assert_eq!(fs::read_to_string(at("victim")).unwrap(), "precious");
+        let merged = fs::read_to_string(at("all.json")).unwrap();
+        assert!(merged.contains("traceEvents"), "{merged}");
+        assert!(at("all.json.part").is_symlink(), "it is not ours");
+    }
 }

@@ -1,6 +1,6 @@
 //! Turns of reads of logs, so that those of one namespace that do not come delay no other one's.
 //!
-//! Invariant: at most [`AT_ONCE`] have a turn, [`NAMESPACE_AT_ONCE`] of one namespace, and of each namespace no more wait for one of the
+//! Invariant: at most as many have a turn as there are, `of_namespace` of one namespace, and of each namespace no more wait for one of the
 //! turns that all share: a namespace with one log waits behind a few of each other one, not behind all logs of a large job.
 
 use std::{
@@ -10,37 +10,44 @@ use std::{
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
-/// Logs that are read at once, of all jobs.
-const AT_ONCE: usize = 6;
+/// Logs that are read at once for transports, of all jobs.
+pub(crate) const AT_ONCE: usize = 6;
 /// Of these, those of one namespace.
 const NAMESPACE_AT_ONCE: usize = 2;
 
 #[derive(Debug)]
-pub(super) struct Turns {
+pub(crate) struct Turns {
     all: Semaphore,
+    of_namespace: usize,
     /// Those of namespaces in which a log is read or waited for.
     namespaces: Mutex<BTreeMap<String, Arc<Semaphore>>>,
 }
 
 /// A turn, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Turn<'a> {
+pub(crate) struct Turn<'a> {
     _all: SemaphorePermit<'a>,
     _own: OwnedSemaphorePermit,
 }
 
 impl Default for Turns {
     fn default() -> Self {
-        Self {
-            all: Semaphore::new(AT_ONCE),
-            namespaces: Mutex::default(),
-        }
+        Self::new(AT_ONCE, NAMESPACE_AT_ONCE)
     }
 }
 
 impl Turns {
+    /// So many turns at once, and so many of them of one namespace.
+    pub(crate) fn new(at_once: usize, of_namespace: usize) -> Self {
+        Self {
+            all: Semaphore::new(at_once),
+            of_namespace,
+            namespaces: Mutex::default(),
+        }
+    }
+
     /// Waits for a turn of `namespace`.
-    pub(super) async fn next(&self, namespace: &str) -> Option<Turn<'_>> {
+    pub(crate) async fn next(&self, namespace: &str) -> Option<Turn<'_>> {
         let own = self.of(namespace).acquire_owned().await.ok()?;
         let all = self.all.acquire().await.ok()?;
         Some(Turn {
@@ -55,7 +62,7 @@ impl Turns {
         // Of the others nobody has a turn or waits for one.
         namespaces.retain(|_, turns| Arc::strong_count(turns) > 1);
         let own = namespaces.entry(namespace.to_owned());
-        Arc::clone(own.or_insert_with(|| Arc::new(Semaphore::new(NAMESPACE_AT_ONCE))))
+        Arc::clone(own.or_insert_with(|| Arc::new(Semaphore::new(self.of_namespace))))
     }
 }
 

@@ -174,6 +174,60 @@ async fn silent_logs_of_one_namespace_blind_no_other() {
     }
 }
 
+/// What is kept of the pods beside the one that failed first, where other teams' pods are on nodes that do not respond.
+#[tokio::test(start_paused = true)]
+async fn silent_logs_of_one_namespace_cost_no_excerpts() {
+    let server = Server::new();
+    server.set_log("a-worker-0", "Traceback\n");
+    server.set_log("a-worker-1", "the other rank's last words\n");
+    server.on(Rule::new(Verb::Log, "/namespaces/evil/", Fault::Silent));
+    let operator = server.operator(options());
+    let mut object = restarts();
+    object["spec"]["pytorchReplicaSpecs"]["Worker"]["restartPolicy"] = "OnFailure".into();
+    server.add_job(object);
+    for at in 0..20 {
+        let mut object = job(Kind::PyTorch, &format!("e-{at}"), 2);
+        object["metadata"]["namespace"] = "evil".into();
+        server.add("/apis/kubeflow.org/v1/namespaces/evil/pytorchjobs", object);
+    }
+    server
+        .wait("all pods run", |world| running(world) == 42)
+        .await;
+    server.with(|world| {
+        for at in 0..20 {
+            let pod = format!("e-{at}-worker-0");
+            world.end_pod(&("/api/v1/pods".to_owned(), "evil".to_owned(), pod), 1);
+        }
+    });
+    // Some of them failed first, and the logs of their other pods are read.
+    let others = |world: &World| {
+        let asked = world.asked(Verb::Log, "/namespaces/evil/");
+        asked.filter(|call| call.path.contains("worker-1")).count()
+    };
+    server
+        .wait("their other pods are asked", |world| others(world) >= 2)
+        .await;
+    server.with(|world| world.end_pod(&pod_name("a-worker-0"), 1));
+    let began = Instant::now();
+    server
+        .wait("what the other pod wrote is kept", |world| {
+            let kept = world.all("/api/v1/configmaps");
+            let mut texts = kept.filter_map(|map| {
+                let data = map.get("data")?.as_object()?;
+                data.get("attempt-1.a-worker-1.log")?.as_str()
+            });
+            texts.any(|text| text.contains("last words"))
+        })
+        .await;
+    // Theirs are waited for twice as long.
+    assert!(
+        began.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        began.elapsed()
+    );
+    operator.stop().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn logs_without_transport_do_not_block_the_job() {
     for fault in [

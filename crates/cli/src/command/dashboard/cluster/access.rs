@@ -267,6 +267,8 @@ impl Access {
     fn charge(&self, now: Timestamp) -> bool {
         let mut paid = lock(&self.refusals);
         let burst = SignedDuration::from_millis(1_000 * REFUSALS_BURST / REFUSALS_A_SECOND);
+        // It is later than that only where the clock was set back.
+        *paid = (*paid).min(later(now, burst));
         if *paid >= later(now, burst) {
             return false;
         }

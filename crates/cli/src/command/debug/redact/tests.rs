@@ -217,3 +217,26 @@ fn a_job_is_shown_without_values() {
     let names: Vec<&str> = variables(&job).into_iter().map(|(name, _)| name).collect();
     assert_eq!(names.len(), 5, "{names:?}");
 }
+
+/// Each `key=` may be the name of a value that reaches to the end of the text.
+#[test]
+fn texts_that_take_too_long_are_left_out() {
+    let hostile = "key=".repeat(6 << 10);
+    let honest = format!("step 1\n{}API_KEY=hunter2hunter2\n", "x ".repeat(LONG));
+    let mut redactor = Redactor::new();
+    let shown = redactor.text(&honest);
+    assert!(shown.ends_with("API_KEY=[redacted]\n") && redactor.count == 1);
+    redactor.within = Duration::ZERO;
+    for _ in 0..LATE_MAX {
+        let shown = redactor.text(&hostile);
+        assert_eq!(
+            shown,
+            "[left out: 24576 bytes that take too long to redact]"
+        );
+    }
+    redactor.within = WITHIN;
+    let shown = redactor.text(&honest);
+    assert!(shown.starts_with("[left out: "), "it was late too often");
+    let shown = redactor.text("API_KEY=hunter2hunter2");
+    assert_eq!(shown, "API_KEY=[redacted]", "short texts are redacted");
+}

@@ -1,16 +1,21 @@
 //! Answers that are kept for a while. Pure: time is an argument.
 //!
-//! Invariant: at most so many are kept, whoever asks for whatever; of more, those that were put first go.
+//! Invariants: at most so many are kept, whoever asks for whatever; of more, those that were put first go. Where the clock was set back, an answer is
+//! not believed for longer: it is none.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
+
+/// How much earlier than an answer a question may come: whoever asks notes the time first, and may wait meanwhile.
+const EARLIER_MAX: SignedDuration = SignedDuration::from_mins(1);
 
 /// Answers by what was asked.
 #[derive(Debug)]
 pub(super) struct Kept<K, V> {
     most: usize,
-    known: BTreeMap<K, (V, Timestamp)>,
+    /// Each with the time when it was put, and its end.
+    known: BTreeMap<K, (V, Timestamp, Timestamp)>,
     /// In the order in which they were put; what was put again is here twice for a while.
     order: VecDeque<(K, Timestamp)>,
 }
@@ -26,13 +31,14 @@ impl<K: Ord + Clone, V> Kept<K, V> {
 
     /// What is known now.
     pub(super) fn get(&self, key: &K, now: Timestamp) -> Option<&V> {
-        let (value, until) = self.known.get(key)?;
-        (now < *until).then_some(value)
+        let (value, put_at, until) = self.known.get(key)?;
+        let is_earlier = put_at.duration_since(now) > EARLIER_MAX;
+        (now < *until && !is_earlier).then_some(value)
     }
 
     /// Keeps an answer until then.
     pub(super) fn put(&mut self, key: K, value: V, until: Timestamp, now: Timestamp) {
-        self.known.insert(key.clone(), (value, until));
+        self.known.insert(key.clone(), (value, now, until));
         self.order.push_back((key, until));
         let is_over = |kept: &Self| {
             let first = kept.order.front();
@@ -44,7 +50,7 @@ impl<K: Ord + Clone, V> Kept<K, V> {
             && let Some((key, until)) = self.order.pop_front()
         {
             // One that was put again is kept by its later entry.
-            if self.known.get(&key).is_some_and(|(_, of)| *of == until) {
+            if self.known.get(&key).is_some_and(|(_, _, of)| *of == until) {
                 self.known.remove(&key);
             }
         }

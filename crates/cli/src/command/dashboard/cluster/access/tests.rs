@@ -263,3 +263,25 @@ fn reviews_that_fail_are_made_at_a_rate() {
     identify(&access, &server, "a", 45).unwrap();
     identify(&access, &server, "new", 45).unwrap();
 }
+
+/// Time servers set clocks back, and whoever may set the clock of a node does.
+#[test]
+fn a_clock_that_is_set_back_believes_nobody_longer() {
+    const HOUR: i64 = 3_600;
+    let (access, server) = (Access::default(), Server::default());
+    let first = identify(&access, &server, "a", HOUR).unwrap().identity;
+    let sight = access.sight(&server, &first, &pairs(&["a"]), at(HOUR));
+    assert!(sight.sees("PyTorchJob", "a"));
+    for number in 0..2 * REFUSALS_BURST {
+        let bad = Credential::parse(&format!("nobodys-{number}")).unwrap();
+        access.identify(&server, &bad, || at(HOUR)).unwrap_err();
+    }
+    lock(&server.revoked).insert("a".to_owned());
+    let refused = identify(&access, &server, "b", 1).unwrap_err();
+    assert_eq!(refused.code, ProblemCode::Busy, "of the flood");
+    identify(&access, &server, "b", 2).unwrap();
+    let refused = identify(&access, &server, "a", 2).unwrap_err();
+    assert_eq!(refused.code, ProblemCode::Unauthorized);
+    let sight = access.sight(&server, &first, &pairs(&["a"]), at(2));
+    assert!(!sight.sees("PyTorchJob", "a"), "nobody knows him any more");
+}

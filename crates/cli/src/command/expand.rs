@@ -1,4 +1,4 @@
-//! Compressed logs: what they expand to is bounded.
+//! Compressed logs and traces: what they expand to is bounded.
 //!
 //! A few MB can expand to terabytes. Reading costs time in proportion to what comes out, so that is bounded for each
 //! file, and what comes out beyond any honest ratio is bounded for the whole call: 100,000 such files in a folder cost no
