@@ -170,6 +170,8 @@ causes! {
     Gated,
     /// The fabric that it names does not exist.
     FabricMissing,
+    /// The runtime that it names does not exist.
+    RuntimeMissing,
     /// Its nodes have not passed the preflight that it requires.
     Preflight,
     /// No node takes its pods.

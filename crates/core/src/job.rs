@@ -79,7 +79,8 @@ pub use status::{
     CheckpointRecord, Condition, ConditionStatus, ConditionType, FabricInUse, FailedBy,
     FailedStarts, GangPhase, HeldFailure, Hold, JobRecord, JobStatus, Kept, LastEnd, LastFailure,
     LastRestart, PreflightState, ProgressRecord, RECORD_EVERY, RoleStatus, Spent, Unreadable,
-    WithoutProgress, bytes_words, read as read_status, time_words,
+    WithoutProgress, bytes_words, read as read_status, read_train as read_train_status,
+    stored_train as stored_train_status, time_words,
 };
 
 pub use status_delay::{PROGRESS_EVERY, may_wait};

@@ -47,7 +47,7 @@ use objects::Inner;
 use scene::Scene;
 
 pub use crate::finding::{Profile, Rule};
-pub use admit::{Admitted, admit};
+pub use admit::{Admitted, admit, admit_with_runtime};
 pub use cluster::{ClusterFacts, namespaces};
 pub use fix::{Fixed, fix};
 
@@ -204,7 +204,16 @@ fn share_with_inner(files: &[&File], inner: &mut [Vec<Inner>]) {
 ///
 /// Findings have no positions, and the objects that go with a job are unknown.
 pub fn review_object(object: &serde_json::Value, profile: Option<Profile>) -> Vec<Finding> {
-    match spec::document_from_value(object) {
+    review_with_runtime(object, None, profile)
+}
+
+/// The same of an object that may be a `TrainJob` with this runtime.
+fn review_with_runtime(
+    object: &serde_json::Value,
+    runtime: Option<&serde_json::Value>,
+    profile: Option<Profile>,
+) -> Vec<Finding> {
+    match spec::document_with_runtime(object, runtime) {
         Ok(document) => {
             let as_what = As::of(&document);
             review_document(&document, as_what, &Companions::default(), profile)

@@ -44,6 +44,8 @@ pub enum Code {
     WaitingForFabric,
     /// The nodes of the gang have not passed the preflight that the job requires.
     WaitingForPreflight,
+    /// The runtime that the job names does not exist.
+    WaitingForRuntime,
     /// An object could not be created.
     Refused,
     /// A node does not respond; its pods do not count as lost yet.
@@ -168,6 +170,8 @@ pub enum Reason {
     LookingUpFabric { fabric: String },
     /// There is no such fabric, or it cannot be used.
     NoFabric { fabric: String, why: String },
+    /// There is no such runtime, or it cannot be read.
+    NoRuntime { runtime: String, why: String },
     /// The preflight cannot run.
     NoPreflight { why: String },
     /// The preflight runs.
@@ -288,6 +292,7 @@ impl Reason {
             | Self::CreatingPodGroup
             | Self::PodGroupWaits { .. } => Code::WaitingForSeats,
             Self::LookingUpFabric { .. } | Self::NoFabric { .. } => Code::WaitingForFabric,
+            Self::NoRuntime { .. } => Code::WaitingForRuntime,
             Self::NoPreflight { .. } | Self::PreflightRuns { .. } | Self::PreflightRetry { .. } => {
                 Code::WaitingForPreflight
             }

@@ -40,7 +40,6 @@ pub mod wire;
 mod write;
 
 pub use assign::{AssignError, assign, set_variable};
-pub(crate) use check::document_from_value;
 pub use check::{Checked, check, job_from_value};
 pub(crate) use check::{draft, kinds_read};
 pub(crate) use collector::{Collector, Place};
@@ -66,10 +65,11 @@ pub use settings::{
     RestartIn, RestartScope, Supervise, Switch, WatchMode, annotation,
 };
 pub use trainjob::{
-    After, BUNDLED, Policy, RuntimeSpec, Success, Train, TrainJobSpec, Tune, set_in_all,
-    share_runtimes, unused_runtimes,
+    After, BUNDLED, Policy, RuntimeName, RuntimeSpec, Success, Train, TrainJobSpec, Tune,
+    foreign_manager, runtime_from_text, set_in_all, share_runtimes, train_job_from_value,
+    unused_runtimes,
 };
-pub(crate) use trainjob::{Runtimes, add_runtimes, share_runtimes_beside};
+pub(crate) use trainjob::{Runtimes, add_runtimes, document_with_runtime, share_runtimes_beside};
 pub use transport::{RequiredTransport, is_between_nodes, is_direct};
 pub use tree::{Entry, Node, Value};
 pub(crate) use tree::{push_index, push_key};

@@ -19,7 +19,7 @@ use tracing::info;
 use trainyard_core::{
     job::{Action, Refusal, Removal, Seat, SharedInputs},
     launch::{self, Cluster, Keys, LaunchError, LaunchedPod, Object, Plan, StartPoint, push::Push},
-    spec::{Job, Kind, MpiTransport, Role, Slot, annotation},
+    spec::{Job, Kind, MpiTransport, Policy, Role, Slot, annotation},
 };
 
 use crate::{
@@ -511,6 +511,10 @@ impl Actor<'_> {
         };
         if launch::supervise::obstacle(self.job, self.cluster).is_none() {
             return identity();
+        }
+        let policy = self.job.train().map(|own| &own.policy);
+        if matches!(policy, Some(Policy::Mpi { .. })) {
+            return Ok(Some(Keys::Ssh(ssh::key().map_err(KeysError::Ssh)?)));
         }
         let transport = launch::transport(self.job, self.cluster);
         Ok(match transport.map_err(KeysError::Transport)? {

@@ -9,6 +9,8 @@
 //! Caveats: only what a user writes is reviewed. Deletions, subresources, and objects that are being
 //! deleted pass unseen: a wrong job must be able to go.
 
+use std::sync::Arc;
+
 use k8s_openapi::ByteString;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -16,7 +18,7 @@ use trainyard_core::{
     finding::Finding,
     launch::{self, Cluster},
     lint::{self, Admitted},
-    spec,
+    spec::{self, Kind, RuntimeName},
 };
 
 use crate::convert;
@@ -52,11 +54,27 @@ struct Request {
     old_object: Option<Value>,
 }
 
+/// Finds the runtime of that name for a job of a namespace.
+pub(crate) type FindRuntime = Arc<dyn Fn(&RuntimeName, &str) -> Option<Arc<Value>> + Send + Sync>;
+
 /// Answers whether the job in the body of an `AdmissionReview` may be written on `cluster`.
-pub(crate) fn review(body: &[u8], cluster: &Cluster) -> Vec<u8> {
+pub(crate) fn review(body: &[u8], cluster: &Cluster, find: &FindRuntime) -> Vec<u8> {
     answer(body, |request| {
-        let account = runs_as_operator(&request, cluster);
-        let mut response = respond(&admit(request));
+        let runtime = match runtime_of(&request, find) {
+            Named::Other => None,
+            Named::Runtime(runtime) => Some(runtime),
+            Named::Missing(name) => {
+                let warning = format!(
+                    "the job waits for the {}, which does not exist; what depends on it is not checked",
+                    name.words()
+                );
+                return json!({"allowed": true, "warnings": [short(&warning, WARNING_CHARS)]});
+            }
+            Named::Foreign => return json!({"allowed": true}),
+        };
+        let runtime = runtime.as_deref();
+        let account = runs_as_operator(&request, cluster, runtime);
+        let mut response = respond(&admit(request, runtime));
         if let Some(message) = account {
             response["allowed"] = json!(false);
             let known = response.pointer("/status/message").and_then(Value::as_str);
@@ -71,14 +89,49 @@ pub(crate) fn review(body: &[u8], cluster: &Cluster) -> Vec<u8> {
     })
 }
 
+/// What the object of a request says of its runtime.
+enum Named {
+    /// It is no `TrainJob`, or what it says is wrong with it.
+    Other,
+    Runtime(Arc<Value>),
+    /// There is none of that name yet.
+    Missing(RuntimeName),
+    /// It is a `TrainJob` of another controller.
+    Foreign,
+}
+
+fn runtime_of(request: &Request, find: &FindRuntime) -> Named {
+    let Some(object) = &request.object else {
+        return Named::Other;
+    };
+    let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
+    if Kind::find(text("apiVersion"), text("kind")) != Some(Kind::Train) {
+        return Named::Other;
+    }
+    if spec::foreign_manager(object).is_some() {
+        return Named::Foreign;
+    }
+    let Some(name) = RuntimeName::of(object) else {
+        return Named::Other;
+    };
+    match find(&name, &request.namespace).or_else(|| name.built_in().map(Arc::new)) {
+        Some(runtime) => Named::Runtime(runtime),
+        None => Named::Missing(name),
+    }
+}
+
 /// Why a job is refused whose pods would run as the operator; one that was stored so before may still be changed.
-fn runs_as_operator(request: &Request, cluster: &Cluster) -> Option<String> {
+fn runs_as_operator(
+    request: &Request,
+    cluster: &Cluster,
+    runtime: Option<&Value>,
+) -> Option<String> {
     let own = cluster.own_account.as_ref()?;
     if request.namespace != own.namespace || !request.is_written() {
         return None;
     }
     let refusal = |object: &Value| {
-        let job = spec::job_from_value(&as_written(object.clone())).job?;
+        let job = spec::train_job_from_value(&as_written(object.clone()), runtime).job?;
         launch::account_refusal(&job, cluster)
     };
     let refused = refusal(request.object.as_ref()?)?;
@@ -143,12 +196,12 @@ fn written(request: Request) -> Option<Value> {
     request.object.filter(|_| written)
 }
 
-fn admit(mut request: Request) -> Admitted {
+fn admit(mut request: Request, runtime: Option<&Value>) -> Admitted {
     let old = request.old_object.take().filter(Value::is_object);
     let Some(object) = written(request) else {
         return Admitted::default();
     };
-    lint::admit(old.map(as_written).as_ref(), &as_written(object))
+    lint::admit_with_runtime(old.map(as_written).as_ref(), &as_written(object), runtime)
 }
 
 /// The changes that write out what `object` means where it says nothing.

@@ -24,10 +24,13 @@ mod rules;
 mod schema;
 #[cfg(test)]
 mod tests;
+mod train;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::{Map, Value, json};
 use trainyard_core::spec::{Kind, TrainJobSpec, wire};
+
+pub use train::{definitions as train_definitions, runtimes as train_runtimes};
 
 pub(crate) use fabric::{FABRICS, group_and_version as fabric_group_and_version};
 use reflect::Shape;
@@ -72,10 +75,7 @@ pub fn singular(kind: Kind) -> String {
 
 /// The version part of a kind's `apiVersion`.
 pub fn version(kind: Kind) -> &'static str {
-    match kind {
-        Kind::MpiV2 => "v2beta1",
-        _ => "v1",
-    }
+    kind.version()
 }
 
 /// Every definition with the name of its file.

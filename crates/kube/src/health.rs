@@ -91,7 +91,7 @@ pub(crate) fn health(operator: Operator, certificate: Option<Arc<Certificate>>) 
             let ready = readiness(&unlisted, &ages, certificate.as_deref());
             Some(match ready {
                 Ok(stale) => {
-                    let remarks = [operator.remarks(), stale];
+                    let remarks = [operator.remarks(), operator.train_remark(), stale];
                     let remarks: Vec<String> = remarks.into_iter().flatten().collect();
                     let ok = if remarks.is_empty() { "ok" } else { "ok; " };
                     let text = format!("{ok}{}{}", remarks.join("; "), lines(&ages));

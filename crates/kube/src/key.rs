@@ -29,7 +29,7 @@ impl JobKey {
     /// is never there: its pods take room like all others.
     pub(crate) fn of_child(meta: &Meta) -> Option<Self> {
         let controller = meta.label(OPERATOR_LABEL)?;
-        let kind = Kind::ALL
+        let kind = Kind::READ
             .into_iter()
             .find(|kind| kind.controller() == controller)?;
         Some(Self {

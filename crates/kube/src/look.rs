@@ -21,6 +21,7 @@ mod pod;
 mod preflight;
 mod review;
 mod tail;
+mod train;
 
 use std::{path::PathBuf, time::Duration};
 
@@ -301,6 +302,10 @@ impl Api {
                 }
             }
         }
+        if self.serves_train_jobs().await? {
+            served = true;
+            seen.extend(self.train_jobs(namespace).await?);
+        }
         if !served {
             return Err(LookError::NoKinds);
         }
@@ -319,6 +324,11 @@ impl Api {
         wanted: Option<&str>,
     ) -> Result<Vec<JobSeen>, LookError> {
         let mut found = Vec::new();
+        if wanted.is_none_or(|wanted| is_called(Kind::Train, wanted))
+            && self.serves_train_jobs().await?
+        {
+            found.extend(self.train_job(namespace, name).await?);
+        }
         for resource in RESOURCES {
             if wanted.is_some_and(|wanted| !is_called(resource[0], wanted)) {
                 continue;
@@ -351,6 +361,9 @@ const RESOURCES: &[&[Kind]] = &[
     &[Kind::Jax],
 ];
 
+/// A resource that few clusters serve, and that many users may not list: discovery is asked first.
+const TRAIN: &[Kind] = &[Kind::Train];
+
 /// Whether `word` (`pytorchjob`, `pytorchjobs`, `PyTorchJob`, `pytorch`) means `kind`.
 fn is_called(kind: Kind, word: &str) -> bool {
     let word = word.to_lowercase();
@@ -363,11 +376,12 @@ fn is_called(kind: Kind, word: &str) -> bool {
 pub fn is_kind(word: &str) -> bool {
     RESOURCES
         .iter()
+        .chain([&TRAIN])
         .any(|resource| is_called(resource[0], word))
 }
 
 fn path(kind: Kind, namespace: Option<&str>) -> String {
-    let group = format!("/apis/{}/{}", crd::GROUP, crd::version(kind));
+    let group = format!("/apis/{}/{}", kind.group(), crd::version(kind));
     let plural = crd::plural(kind);
     match namespace {
         Some(namespace) => format!("{group}/namespaces/{namespace}/{plural}"),

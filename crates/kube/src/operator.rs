@@ -19,6 +19,8 @@ mod pass;
 mod preflight;
 mod progress;
 pub(crate) mod push;
+mod read;
+pub(crate) mod runtimes;
 mod seats;
 mod shadow;
 mod tokens;
@@ -277,6 +279,9 @@ impl Operator {
                 tasks.spawn(self.clone().watch_groups(api));
             }
             tasks.spawn(self.clone().watch_fabrics());
+            if self.options.kinds.contains(&Kind::Train) {
+                tasks.spawn(self.clone().watch_train_jobs());
+            }
         }
         let turns = Arc::new(Semaphore::new(self.options.workers));
         let mut stop = std::pin::pin!(stop);
@@ -360,12 +365,15 @@ impl Operator {
     }
 
     fn start_feeds(&self, tasks: &mut tokio::task::JoinSet<()>) {
-        let mut stored: Vec<Kind> = self.options.kinds.iter().copied().map(stored_as).collect();
+        let kinds = self.options.kinds.iter().copied();
+        // A cluster need not have this kind: its watch begins once it is known to be there.
+        let kinds = kinds.filter(|kind| *kind != Kind::Train);
+        let mut stored: Vec<Kind> = kinds.map(stored_as).collect();
         stored.sort_unstable();
         stored.dedup();
         for kind in stored {
             let path = self.path(
-                &format!("/apis/{}/{}", crd::GROUP, crd::version(kind)),
+                &format!("/apis/{}/{}", kind.group(), crd::version(kind)),
                 &crd::plural(kind),
             );
             let kinds: Vec<Kind> = self

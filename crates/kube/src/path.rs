@@ -7,7 +7,12 @@ use crate::{crd, key::JobKey};
 /// Where the API serves `resource` of `namespace`.
 pub(crate) fn object_path(namespace: &str, resource: &str) -> String {
     let group = match resource {
-        "pods" | "services" | "configmaps" | "secrets" | "serviceaccounts" => "/api/v1",
+        "pods"
+        | "services"
+        | "configmaps"
+        | "secrets"
+        | "serviceaccounts"
+        | "persistentvolumeclaims" => "/api/v1",
         "jobs" => "/apis/batch/v1",
         "horizontalpodautoscalers" => "/apis/autoscaling/v2",
         "networkpolicies" => "/apis/networking.k8s.io/v1",
@@ -20,7 +25,7 @@ pub(crate) fn object_path(namespace: &str, resource: &str) -> String {
 pub(crate) fn job_path(key: &JobKey) -> String {
     format!(
         "/apis/{}/{}/namespaces/{}/{}",
-        crd::GROUP,
+        key.kind.group(),
         crd::version(stored_as(key.kind)),
         key.namespace,
         crd::plural(key.kind)

@@ -34,6 +34,9 @@ const KEPT_LABELS: &[&str] = &[
     "training.kubeflow.org/replica-type",
     "training.kubeflow.org/replica-index",
     "training.kubeflow.org/job-role",
+    // Of a `TrainJob`.
+    "jobset.sigs.k8s.io/replicatedjob-name",
+    "batch.kubernetes.io/job-completion-index",
     annotation::ATTEMPT,
 ];
 
@@ -224,7 +227,7 @@ fn training_container(pod: &PodView) -> &str {
         .metadata
         .label(OPERATOR_LABEL)
         .and_then(|controller| {
-            Kind::ALL
+            Kind::READ
                 .into_iter()
                 .find(|kind| kind.controller() == controller)
         })

@@ -253,6 +253,7 @@ impl Serving {
                 answer: webhook::reviews(
                     webhook::TURNS,
                     Arc::clone(&operator.cluster),
+                    operator.find_runtime(),
                     traffic.clone(),
                 ),
                 rules: ReplyRules::default(),

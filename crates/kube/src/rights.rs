@@ -11,8 +11,11 @@ use trainyard_core::spec::Kind;
 
 use crate::crd::{GROUP, plural};
 
+mod people;
 #[cfg(test)]
 mod tests;
+
+pub use people::user_roles;
 
 /// The Lease that the leader holds.
 pub const LEASE: &str = "trainyard";
@@ -32,6 +35,10 @@ pub enum Place {
     Launchers,
     /// Like [`Place::Jobs`], and only where the ports of ours in pods of jobs are closed to others.
     NetworkPolicies,
+    /// Like [`Place::Jobs`], and only where `TrainJob`s are managed.
+    TrainJobs,
+    /// The cluster, likewise.
+    TrainRuntimes,
     /// The cluster, and only where the whole cluster is watched.
     Nodes,
     /// The namespace of the nodes' Leases, likewise.
@@ -56,10 +63,12 @@ pub enum Place {
 
 impl Place {
     /// Every place with the name of its rules in the chart.
-    pub const ALL: [(Self, &str); 13] = [
+    pub const ALL: [(Self, &str); 15] = [
         (Self::Jobs, "jobs"),
         (Self::Launchers, "launchers"),
         (Self::NetworkPolicies, "networkPolicies"),
+        (Self::TrainJobs, "trainJobs"),
+        (Self::TrainRuntimes, "trainRuntimes"),
         (Self::Nodes, "nodes"),
         (Self::NodeLeases, "nodeLeases"),
         (Self::Marks, "marks"),
@@ -88,6 +97,8 @@ impl Place {
                 "Wherever jobs are, only with `mpi.launcherRights`: launchers of MPIJob v1"
             }
             Self::NetworkPolicies => "Wherever jobs are, only with `--network-policy`",
+            Self::TrainJobs => "Wherever jobs are, only with `--trainjobs`",
+            Self::TrainRuntimes => "The cluster, only with `--trainjobs`",
             Self::Nodes => "The cluster, unless only one namespace is watched: nodes",
             Self::NodeLeases => "The namespace `kube-node-lease`, likewise",
             Self::Marks => "The cluster, only with `preflight.markNodes`: marks on nodes",
@@ -164,6 +175,7 @@ const fn of_kinds(
 
 const CORE: &[&str] = &[""];
 const RBAC: &[&str] = &["rbac.authorization.k8s.io"];
+const TRAINER: &[&str] = &["trainer.kubeflow.org"];
 const LEASES: &[&str] = &["coordination.k8s.io"];
 
 /// Every right of the operator.
@@ -280,6 +292,48 @@ pub const OPERATOR: &[Right] = &[
         &["networkpolicies"],
         &["create", "get", "patch"],
         "closes the ports of the agent, of supervisors and of the preflight to pods of other jobs",
+    ),
+    right(
+        Place::TrainJobs,
+        TRAINER,
+        &["trainjobs"],
+        &["get", "list", "watch"],
+        "watches TrainJobs",
+    ),
+    right(
+        Place::TrainJobs,
+        TRAINER,
+        &["trainjobs/status"],
+        &["get", "patch", "update"],
+        "writes the status of TrainJobs",
+    ),
+    right(
+        Place::TrainJobs,
+        TRAINER,
+        &["trainjobs/finalizers"],
+        &["update"],
+        "sets owner references if the API server requires this right",
+    ),
+    right(
+        Place::TrainJobs,
+        TRAINER,
+        &["trainingruntimes"],
+        &["list", "watch"],
+        "reads the runtimes that TrainJobs of the same namespace name",
+    ),
+    right(
+        Place::TrainJobs,
+        CORE,
+        &["persistentvolumeclaims"],
+        &["create", "get"],
+        "creates the claims that a runtime states; it changes and deletes none",
+    ),
+    right(
+        Place::TrainRuntimes,
+        TRAINER,
+        &["clustertrainingruntimes"],
+        &["list", "watch"],
+        "reads the runtimes that TrainJobs name; without this right those that are built in",
     ),
     right(
         Place::Nodes,
@@ -514,57 +568,4 @@ impl Right {
             })
         }
     }
-}
-
-/// The rules of people: name of the `ClusterRole`, its labels, its rules; the names and labels are
-/// those of the Kubeflow platform.
-pub fn user_roles() -> Vec<Value> {
-    let label = |name: &str| format!("rbac.authorization.kubeflow.org/aggregate-to-{name}");
-    let role = |name: &str, labels: &[&str], rules: Value| {
-        let labels: serde_json::Map<String, Value> = labels
-            .iter()
-            .map(|name| (label(name), json!("true")))
-            .collect();
-        json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "ClusterRole",
-            "metadata": { "name": name, "labels": labels },
-            "rules": rules,
-        })
-    };
-    let kinds =
-        |verbs: &[&str]| json!({ "apiGroups": [GROUP], "resources": plurals(), "verbs": verbs });
-    let status: Vec<String> = plurals()
-        .iter()
-        .map(|name| format!("{name}/status"))
-        .collect();
-    let status = json!({ "apiGroups": [GROUP], "resources": status, "verbs": ["get"] });
-    let queues = json!({
-        "apiGroups": ["kueue.x-k8s.io"], "resources": ["localqueues"], "verbs": ["get", "list"],
-    });
-    let mut admin = role("kubeflow-training-admin", &["kubeflow-admin"], json!([]));
-    admin["aggregationRule"] = json!({
-        "clusterRoleSelectors": [{ "matchLabels": { label("kubeflow-training-admin"): "true" } }],
-    });
-    let edit = json!([
-        kinds(&["create", "delete", "get", "list", "patch", "update", "watch"]),
-        status,
-        queues,
-        {
-            "apiGroups": [""],
-            "resources": ["persistentvolumeclaims"],
-            "verbs": ["create", "delete", "get", "list", "watch"],
-        },
-        { "apiGroups": [""], "resources": ["events"], "verbs": ["get", "list", "watch"] },
-    ]);
-    let view = json!([kinds(&["get", "list", "watch"]), status, queues]);
-    vec![
-        admin,
-        role(
-            "kubeflow-training-edit",
-            &["kubeflow-edit", "kubeflow-training-admin"],
-            edit,
-        ),
-        role("kubeflow-training-view", &["kubeflow-view"], view),
-    ]
 }

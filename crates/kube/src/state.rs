@@ -38,6 +38,8 @@ pub(crate) struct Memory {
     pub(crate) made: BTreeMap<(&'static str, Box<str>), Box<str>>,
     /// The pod group for another scheduler, as it was applied.
     pub(crate) group: Option<Value>,
+    /// The runtime that a `TrainJob` is pinned to.
+    pub(crate) runtime: Option<Pinned>,
     /// What was refused in the last pass.
     pub(crate) refusals: Vec<Refusal>,
     /// When its status was last written.
@@ -53,6 +55,14 @@ pub(crate) struct Memory {
     /// The attempt for which `ProgressPushOff` was emitted: its pods have no address to send progress to.
     pub(crate) unsent_attempt: u32,
     backoff: Option<Backoff>,
+}
+
+/// The runtime from which the pods of a `TrainJob` are made, whatever becomes of the runtime itself.
+#[derive(Clone, Debug)]
+pub(crate) struct Pinned {
+    /// The job's own identity.
+    pub(crate) uid: String,
+    pub(crate) runtime: Arc<Value>,
 }
 
 /// What the doctor said about the first failure of an attempt.

@@ -7,6 +7,7 @@
 mod fabrics;
 mod groups;
 mod nodes;
+mod runtimes;
 mod seats;
 
 use std::{
@@ -24,7 +25,8 @@ use trainyard_core::{
 };
 
 pub(crate) use self::groups::{GroupEntry, Known};
-use self::{fabrics::Fabrics, groups::Groups, seats::LauncherRooms};
+pub(crate) use self::runtimes::{SeenRuntime, TrainApi};
+use self::{fabrics::Fabrics, groups::Groups, runtimes::Runtimes, seats::LauncherRooms};
 use crate::{
     feed::News,
     key::JobKey,
@@ -61,6 +63,8 @@ pub(crate) struct Store {
     groups: BTreeMap<GroupApi, Groups>,
     /// The fabrics of the cluster.
     fabrics: Fabrics,
+    /// The runtimes of `TrainJob`s.
+    runtimes: Runtimes,
 }
 
 /// What belongs to one job, by name.

@@ -154,6 +154,40 @@ impl<'de> Deserialize<'de> for FabricView {
     }
 }
 
+/// A runtime of `TrainJob`s, as it is stored but for what nobody reads.
+#[derive(Clone, Debug)]
+pub(crate) struct RuntimeView {
+    pub(crate) metadata: Meta,
+    pub(crate) object: serde_json::Value,
+}
+
+impl View for RuntimeView {
+    fn meta(&self) -> &Meta {
+        &self.metadata
+    }
+}
+
+impl<'de> Deserialize<'de> for RuntimeView {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        use serde::de::Error as _;
+        let mut object = serde_json::Value::deserialize(deserializer)?;
+        if let Some(metadata) = object.get_mut("metadata").and_then(|it| it.as_object_mut()) {
+            metadata.shift_remove("managedFields");
+            let annotations = metadata
+                .get_mut("annotations")
+                .and_then(|it| it.as_object_mut());
+            if let Some(annotations) = annotations {
+                annotations.shift_remove("kubectl.kubernetes.io/last-applied-configuration");
+            }
+        }
+        let metadata = object.get("metadata").cloned().unwrap_or_default();
+        Ok(Self {
+            metadata: Meta::deserialize(metadata).map_err(D::Error::custom)?,
+            object,
+        })
+    }
+}
+
 /// What of the spec of a group others may change.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
@@ -450,9 +484,16 @@ pub(crate) struct JobView {
 impl JobView {
     /// The status, or why it cannot be read.
     pub(crate) fn read_status(&self) -> Result<JobStatus, Unreadable> {
-        // The text was written here, from a value.
-        let stored = serde_json::from_str(&self.status).unwrap_or_default();
-        job::read_status(&stored)
+        let stored = self.stored_status();
+        match self.kind {
+            Some(Kind::Train) => job::read_train_status(&stored),
+            _ => job::read_status(&stored),
+        }
+    }
+
+    /// The status as it is stored.
+    pub(crate) fn stored_status(&self) -> serde_json::Value {
+        serde_json::from_str(&self.status).unwrap_or_default()
     }
 }
 

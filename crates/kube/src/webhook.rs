@@ -18,7 +18,8 @@ use trainyard_core::{
 };
 
 use crate::{
-    admission, convert, crd,
+    admission::{self, FindRuntime},
+    convert, crd,
     serve::{Admit, Answer, Bounds, Head, Intake, Phase, Reply, Request, Size, Traffic, counted},
 };
 
@@ -99,7 +100,11 @@ pub const DEFAULT_PATH: &str = "/default";
 
 /// Where it is asked whether a job of `kind` may be written.
 pub fn validate_path(kind: Kind) -> String {
-    format!("/validate-kubeflow-org-v1-{}", crd::singular(kind))
+    let group = match kind {
+        Kind::Train => "trainer-kubeflow-org-v1alpha1",
+        _ => "kubeflow-org-v1",
+    };
+    format!("/validate-{group}-{}", crd::singular(kind))
 }
 
 /// Whether a client must show a certificate.
@@ -126,7 +131,7 @@ impl Question {
         if path == DEFAULT_PATH {
             return Some(Self::Complete);
         }
-        let validates = Kind::ALL
+        let validates = Kind::READ
             .into_iter()
             .any(|kind| validate_path(kind) == path);
         validates.then_some(Self::Validate)
@@ -139,10 +144,10 @@ impl Question {
         }
     }
 
-    fn review(self) -> fn(&[u8], &Cluster) -> Vec<u8> {
+    fn review(self) -> fn(&[u8], &Cluster, &FindRuntime) -> Vec<u8> {
         match self {
-            Self::Convert => |body, _| convert::review(body),
-            Self::Complete => |body, _| admission::complete(body),
+            Self::Convert => |body, _, _| convert::review(body),
+            Self::Complete => |body, _, _| admission::complete(body),
             Self::Validate => admission::review,
         }
     }
@@ -177,9 +182,17 @@ fn admit(head: &Head, callers: Callers) -> Result<Intake, Reply> {
 }
 
 /// Answers reviews.
-pub(crate) fn reviews(turns: Turns, cluster: Arc<Cluster>, traffic: Traffic) -> Answer {
+pub(crate) fn reviews(
+    turns: Turns,
+    cluster: Arc<Cluster>,
+    find: FindRuntime,
+    traffic: Traffic,
+) -> Answer {
     let lanes = Arc::new(Lanes::new(turns, traffic));
-    Arc::new(move |request| answer(request, Arc::clone(&lanes), Arc::clone(&cluster)).boxed())
+    Arc::new(move |request| {
+        let (cluster, find) = (Arc::clone(&cluster), Arc::clone(&find));
+        answer(request, Arc::clone(&lanes), cluster, find).boxed()
+    })
 }
 
 /// Those who wait for their turn.
@@ -216,7 +229,12 @@ impl Lanes {
     }
 }
 
-async fn answer(request: Request, lanes: Arc<Lanes>, cluster: Arc<Cluster>) -> Reply {
+async fn answer(
+    request: Request,
+    lanes: Arc<Lanes>,
+    cluster: Arc<Cluster>,
+    find: FindRuntime,
+) -> Reply {
     let Some(question) = Question::at(&request.path) else {
         return Reply::not_found(&request.path);
     };
@@ -238,7 +256,7 @@ async fn answer(request: Request, lanes: Arc<Lanes>, cluster: Arc<Cluster>) -> R
     place.set(Phase::Working);
     let body = tokio::task::spawn_blocking(move || {
         let _turn = turn;
-        question.review()(&body, &cluster)
+        question.review()(&body, &cluster, &find)
     })
     .await;
     match body {

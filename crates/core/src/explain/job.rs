@@ -298,6 +298,11 @@ pub(super) fn by_status(facts: &Facts) -> Option<Answer> {
             "`kubectl get fabrics` lists the fabrics; name one of them in `trainyard.dev/fabric`, or have this one created"
                 .to_owned(),
         ),
+        Code::WaitingForRuntime => (
+            Cause::RuntimeMissing,
+            "`kubectl get clustertrainingruntimes,trainingruntimes` lists the runtimes; create this one, and the job starts"
+                .to_owned(),
+        ),
         Code::WaitingForPreflight => (
             Cause::Preflight,
             format!(

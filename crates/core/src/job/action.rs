@@ -236,6 +236,8 @@ pub enum EventReason {
     WaitingForFabric,
     /// The preflight cannot run, and the job waits for it.
     WaitingForPreflight,
+    /// There is no such runtime yet.
+    WaitingForRuntime,
 }
 
 impl EventReason {
@@ -270,6 +272,7 @@ impl EventReason {
             Self::Unsupervised => "Unsupervised",
             Self::WaitingForFabric => "WaitingForFabric",
             Self::WaitingForPreflight => "WaitingForPreflight",
+            Self::WaitingForRuntime => "WaitingForRuntime",
         }
     }
 
@@ -283,7 +286,7 @@ impl EventReason {
 
     /// Whether `reason` is this one, of a job of any kind.
     pub fn is(self, reason: &str) -> bool {
-        Kind::ALL.into_iter().any(|kind| self.of(kind) == reason)
+        Kind::READ.into_iter().any(|kind| self.of(kind) == reason)
     }
 }
 

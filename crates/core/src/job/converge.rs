@@ -126,8 +126,9 @@ fn free_slots(pass: &mut Pass<'_>, roster: &Roster<'_>, missing: &[Slot]) -> Vec
 pub(super) fn create(pass: &mut Pass<'_>, roster: &Roster<'_>, missing: &[Slot], waits: bool) {
     let attempt = pass.status.trainyard.attempt;
     let is_mpi = pass.job.kind.is_mpi();
-    // Supervisors mount the identity of the job.
-    if is_mpi || matches!(pass.observed.gang, SeenGang::Here(_)) {
+    // Supervisors mount the identity of the job; the pods of a `TrainJob` have their Service and claims in common.
+    let shares = is_mpi || pass.job.kind == Kind::Train;
+    if shares || matches!(pass.observed.gang, SeenGang::Here(_)) {
         let running_workers = is_mpi.then(|| running_workers(pass));
         let inputs = SharedInputs {
             replicas: pass.job.replicas(),

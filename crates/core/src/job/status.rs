@@ -14,6 +14,7 @@ pub(crate) mod progress;
 mod read;
 #[cfg(test)]
 mod tests;
+mod train;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,6 +28,7 @@ pub use self::{
     kept::Kept,
     progress::{ProgressRecord, RECORD_EVERY, time_words},
     read::{Unreadable, read},
+    train::{read_train, stored_train},
 };
 use super::{Cause, IndexSet};
 use crate::{

@@ -305,7 +305,7 @@ pub struct Labelled<'a> {
 /// has ended.
 pub fn is_left_over(pod: Labelled<'_>, own: &str) -> bool {
     if let Some(owner) = pod.owner {
-        let is_job = Kind::ALL
+        let is_job = Kind::READ
             .iter()
             .any(|kind| kind.name() == owner.kind && kind.api_version() == owner.api_version);
         let named = format!("{}-preflight-{}-", owner.name, pod.round);

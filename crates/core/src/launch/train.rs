@@ -13,7 +13,10 @@ use k8s_openapi::api::core::v1::{
     PodSpec, SecretVolumeSource, Volume, VolumeMount,
 };
 
-use super::env::variable;
+use super::{
+    env::variable,
+    pod::label::{JOB_NAME, OPERATOR_NAME},
+};
 use crate::spec::{Job, Policy, Role, Slot, Train};
 
 pub(super) use shared::shared;
@@ -49,6 +52,12 @@ impl<'a> Wiring<'a> {
             own.get_or_insert_default().extend(marks.clone());
         }
         let labels = pod.metadata.labels.get_or_insert_default();
+        // By these the operator watches its pods, whatever their kind.
+        labels.insert(
+            OPERATOR_NAME.to_owned(),
+            self.job.kind.controller().to_owned(),
+        );
+        labels.insert(JOB_NAME.to_owned(), self.job.name.to_string());
         let batch = format!("{}-{}-0", self.job.name, role.lower());
         for key in ["batch.kubernetes.io/job-name", "job-name"] {
             labels.insert(key.to_owned(), batch.clone());

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::review_object;
+use super::review_with_runtime;
 use crate::{
     finding::{Finding, Severity, Span, catalogue},
     spec::annotation,
@@ -27,13 +27,18 @@ pub struct Admitted {
 
 /// Whether `new` may be written, where `old` is what is there.
 pub fn admit(old: Option<&Value>, new: &Value) -> Admitted {
+    admit_with_runtime(old, new, None)
+}
+
+/// The same of what may be a `TrainJob` with this runtime; without one, a built-in runtime is meant.
+pub fn admit_with_runtime(old: Option<&Value>, new: &Value, runtime: Option<&Value>) -> Admitted {
     if old.is_some_and(|old| has_same_judged_fields(old, new)) {
         return Admitted::default();
     }
-    let mut found = review_object(new, None);
+    let mut found = review_with_runtime(new, runtime, None);
     let mut before = Vec::new();
     if let Some(old) = old {
-        before = review_object(old, None);
+        before = review_with_runtime(old, runtime, None);
         found.extend(changes(old, new));
     }
     // By their place, not by their words: the numbers in them change when somebody else scales the job.

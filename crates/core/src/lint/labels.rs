@@ -74,6 +74,11 @@ impl<'a> Index<'a> {
         if document.job_kind() == Some(Kind::Train) {
             // Its pods have these labels, and those of a runtime that the files need not show.
             let labels = BTreeMap::from([
+                ("training.kubeflow.org/job-name", name),
+                (
+                    "training.kubeflow.org/operator-name",
+                    Some(Kind::Train.controller()),
+                ),
                 ("jobset.sigs.k8s.io/jobset-name", name),
                 ("jobset.sigs.k8s.io/replicatedjob-name", None),
                 ("batch.kubernetes.io/job-completion-index", None),

@@ -96,7 +96,11 @@ fn after(reason: &Reason) -> Option<Reason> {
             fabric: text("roce"),
             why: text("no fabric of that name"),
         },
-        Reason::NoFabric { .. } => Reason::NoPreflight {
+        Reason::NoFabric { .. } => Reason::NoRuntime {
+            runtime: text("ClusterTrainingRuntime `team`"),
+            why: text("it does not exist"),
+        },
+        Reason::NoRuntime { .. } => Reason::NoPreflight {
             why: text("it is off"),
         },
         Reason::NoPreflight { .. } => Reason::PreflightRuns {

@@ -121,6 +121,9 @@ impl fmt::Display for Reason {
             Self::NoFabric { fabric, why } => {
                 write!(f, "the job waits for the fabric `{fabric}`: {why}")
             }
+            Self::NoRuntime { runtime, why } => {
+                write!(f, "the job waits for the {runtime}: {why}")
+            }
             Self::NoPreflight { why } => write!(f, "the required preflight cannot run: {why}"),
             Self::PreflightRuns { nodes, since } => {
                 write!(f, "preflight of {nodes} nodes running since {since}")

@@ -30,7 +30,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Every kind that the operator runs, in the order of the documentation.
+    /// Every kind that the operator runs by default, in the order of the documentation.
     pub const ALL: [Self; 7] = [
         Self::PyTorch,
         Self::Tf,
@@ -41,7 +41,7 @@ impl Kind {
         Self::MpiV2,
     ];
 
-    /// Every kind that is read from files: those of the operator, then `TrainJob`.
+    /// Every kind that is read from files, and that the operator can run: those that it runs by default, then `TrainJob`.
     pub const READ: [Self; Self::ALL.len() + 1] = {
         let mut read = [Self::Train; Self::ALL.len() + 1];
         let mut at = 0;
@@ -172,6 +172,18 @@ impl Kind {
             Self::Train => "trainer.kubeflow.org/trainjob-controller",
             _ => "kubeflow.org/training-operator",
         }
+    }
+
+    /// The API group of the object.
+    pub fn group(self) -> &'static str {
+        let (group, _) = self.api_version().split_once('/').unwrap_or_default();
+        group
+    }
+
+    /// The version part of `apiVersion`.
+    pub fn version(self) -> &'static str {
+        let (_, version) = self.api_version().split_once('/').unwrap_or_default();
+        version
     }
 
     /// Whether this kind is one of the two `MPIJob` versions.

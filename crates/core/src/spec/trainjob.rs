@@ -6,6 +6,7 @@
 //!
 //! Invariant: a runtime is only ever read; the same two documents give the same job.
 
+mod cluster;
 mod fields;
 mod initializer;
 mod merge;
@@ -24,6 +25,8 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
 use super::{Document, Framework, Job, Node, Role};
 
+pub(crate) use cluster::document_with_runtime;
+pub use cluster::{RuntimeName, foreign_manager, runtime_from_text, train_job_from_value};
 pub use fields::{RuntimeSpec, TrainJobSpec};
 pub(super) use resolve::job;
 pub use runtime::BUNDLED;

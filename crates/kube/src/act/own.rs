@@ -87,11 +87,13 @@ impl Actor<'_> {
         Err(Trouble::Broken(taken))
     }
 
-    /// Whether an object of that name is used whoever created it: keys, which the operator has no right to look at, and an
-    /// account that the user named.
+    /// Whether an object of that name is used whoever created it: keys, which the operator has no right to look at, an
+    /// account that the user named, and a claim that no job owns.
     fn accepts_foreign_owner(&self, object: &Object) -> bool {
         match object {
             Object::Secret(_) => true,
+            // One that stays when its job is deleted is there for the next job of that name.
+            Object::Claim(claim) => claim.metadata.owner_references.is_none(),
             Object::ServiceAccount(_) => launch::names_account(self.job, object.name()),
             _ => false,
         }

@@ -30,11 +30,31 @@ fn mpi(api_version: &str, spec: &Value) -> Value {
     job
 }
 
+/// A cluster with the runtime `team` in namespace `n`.
+fn team() -> FindRuntime {
+    let runtime = RuntimeName {
+        kind: "ClusterTrainingRuntime".to_owned(),
+        name: "torch-distributed".to_owned(),
+    };
+    let mut runtime = runtime.built_in().unwrap();
+    runtime["kind"] = "TrainingRuntime".into();
+    runtime["metadata"] = json!({"name": "team", "namespace": "n"});
+    let runtime = Arc::new(runtime);
+    Arc::new(move |name, namespace| {
+        let is_meant = name.is_name_of(&runtime) && namespace == "n";
+        is_meant.then(|| Arc::clone(&runtime))
+    })
+}
+
 fn ask(request: &Value) -> Value {
     let body = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
         "request": request});
-    let answer: Value =
-        serde_json::from_slice(&review(body.to_string().as_bytes(), &Cluster::default())).unwrap();
+    let answer: Value = serde_json::from_slice(&review(
+        body.to_string().as_bytes(),
+        &Cluster::default(),
+        &team(),
+    ))
+    .unwrap();
     assert_eq!(answer["apiVersion"], "admission.k8s.io/v1");
     assert_eq!(answer["kind"], "AdmissionReview");
     answer["response"].clone()
@@ -247,7 +267,7 @@ fn what_is_left_out_is_written() {
 fn non_review_bodies_are_refused() {
     for body in ["", "{}", "[]", r#"{"request":{}}"#] {
         for answer in [
-            review(body.as_bytes(), &Cluster::default()),
+            review(body.as_bytes(), &Cluster::default(), &team()),
             complete(body.as_bytes()),
         ] {
             let answer: Value = serde_json::from_slice(&answer).unwrap();
@@ -283,7 +303,8 @@ fn a_job_that_names_the_operator_s_account_is_refused() {
         let body = json!({"request": {"uid": "u", "namespace": namespace, "operation": operation,
             "object": object, "oldObject": old}});
         let answer: Value =
-            serde_json::from_slice(&review(body.to_string().as_bytes(), &cluster)).unwrap();
+            serde_json::from_slice(&review(body.to_string().as_bytes(), &cluster, &team()))
+                .unwrap();
         answer["response"].clone()
     };
     let own = named("trainyard", "pytorch");
@@ -311,5 +332,54 @@ fn a_job_that_names_the_operator_s_account_is_refused() {
         object["metadata"]["namespace"] = json!(namespace);
         let response = answer(namespace, &object, old);
         assert_eq!(response["allowed"], allowed, "{what}: {response}");
+    }
+}
+
+#[test]
+fn trainjob_is_reviewed_with_its_runtime() {
+    let job = |kind: &str, name: &str, env: &str, manager: &str| {
+        let object = json!({
+            "apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob",
+            "metadata": {"name": "j", "namespace": "n"},
+            "spec": {"runtimeRef": {"name": name, "kind": kind}, "managedBy": manager,
+                "trainer": {"numNodes": 2, "env": [{"name": env, "value": "1"}]}},
+        });
+        ask(&json!({"uid": "u", "namespace": "n", "operation": "CREATE", "object": object}))
+    };
+    let ours = "trainer.kubeflow.org/trainjob-controller";
+    let cluster = "ClusterTrainingRuntime";
+    for (response, allowed, words) in [
+        (job(cluster, "torch-distributed", "A", ours), true, ""),
+        (
+            job(cluster, "torch-distributed", "PET_NNODES", ours),
+            false,
+            "PET_NNODES",
+        ),
+        (job("TrainingRuntime", "team", "A", ours), true, ""),
+        (
+            job("TrainingRuntime", "team", "PET_NNODES", ours),
+            false,
+            "PET_NNODES",
+        ),
+        // One that comes later is no mistake.
+        (
+            job(cluster, "team", "PET_NNODES", ours),
+            true,
+            "waits for the ClusterTrainingRuntime `team`",
+        ),
+        (job("Foo", "team", "A", ours), false, "`runtimeRef.kind`"),
+        (
+            job(
+                cluster,
+                "torch-distributed",
+                "PET_NNODES",
+                "kueue.x-k8s.io/multikueue",
+            ),
+            true,
+            "",
+        ),
+    ] {
+        assert_eq!(response["allowed"], allowed, "{response}");
+        assert!(response.to_string().contains(words), "{response}");
     }
 }

@@ -28,8 +28,17 @@ pub(crate) enum Scope {
     Everything,
     /// Jobs of these kinds: while it is stale they wait, and no other does.
     Kinds(Vec<Kind>),
+    /// Jobs of these kinds: until it is listed, and while it is stale, they wait, and no other does.
+    Optional(Vec<Kind>),
     /// Some jobs, which find out themselves; its age is reported.
     Reported,
+}
+
+impl Scope {
+    /// Whether jobs of other kinds wait until it is listed.
+    fn holds_others(&self) -> bool {
+        matches!(self, Self::Everything | Self::Kinds(_))
+    }
 }
 
 /// What the operator may go by now.
@@ -119,7 +128,7 @@ impl Feeds {
         let states = self.lock();
         let missing = states
             .iter()
-            .filter(|(_, state)| !state.listed && state.scope != Scope::Reported);
+            .filter(|(_, state)| !state.listed && state.scope.holds_others());
         missing.map(|(name, _)| name.clone()).collect()
     }
 
@@ -159,6 +168,12 @@ impl Feeds {
             state.stale = stale;
             match &state.scope {
                 Scope::Reported => continue,
+                Scope::Optional(kinds) => {
+                    if stale || !state.listed {
+                        sight.kinds.extend(kinds);
+                    }
+                    continue;
+                }
                 Scope::Everything => sight.blind |= stale,
                 Scope::Kinds(kinds) if stale => sight.kinds.extend(kinds),
                 Scope::Kinds(_) => {}

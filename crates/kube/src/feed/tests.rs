@@ -198,6 +198,7 @@ async fn a_feed_without_a_sign_of_life_is_stale() {
     let cases = [
         (Scope::Everything, true, false),
         (Scope::Kinds(vec![Kind::Tf]), false, true),
+        (Scope::Optional(vec![Kind::Tf]), false, true),
         (Scope::Reported, false, false),
     ];
     for (scope, blind, kind) in cases {
@@ -224,6 +225,20 @@ async fn a_feed_without_a_sign_of_life_is_stale() {
         feed.sees("b").await;
         assert!(sight.borrow().is_clear() && sight.borrow().kinds.is_empty());
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn optional_kind_holds_up_its_own_jobs_only() {
+    let server = Server::new();
+    server.on(Rule::new(Verb::List, PATH, Fault::status(500)));
+    let mut feed = Running::start(&server, Scope::Optional(vec![Kind::Tf]));
+    let sight = feed.feeds.sight();
+    assert!(sight.borrow().is_clear() && feed.feeds.unlisted().is_empty());
+    assert!(sight.borrow().kinds.contains(&Kind::Tf));
+    server.heal();
+    add(&server, "a");
+    feed.sees("a").await;
+    assert!(sight.borrow().kinds.is_empty());
 }
 
 #[tokio::test(start_paused = true)]

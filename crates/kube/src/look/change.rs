@@ -25,7 +25,10 @@ impl Look {
     /// Lets the job have no pods, or have them again.
     pub fn suspend(&self, job: &JobSeen, suspend: bool) -> Result<(), LookError> {
         let word = if suspend { "suspend" } else { "resume" };
-        let change = json!({"spec": {"runPolicy": {"suspend": suspend}}});
+        let change = match job.kind() {
+            Kind::Train => json!({"spec": {"suspend": suspend}}),
+            _ => json!({"spec": {"runPolicy": {"suspend": suspend}}}),
+        };
         self.runtime.block_on(self.api.change(job, word, change))
     }
 

@@ -8,7 +8,7 @@ use serde_json::Value;
 use trainyard_core::{
     finding::{Finding, Severity},
     job::{self, Account, ConditionStatus, ConditionType, JobStatus, Unreadable},
-    spec::{self, Job, Kind, annotation},
+    spec::{self, Job, Kind, RuntimeName, annotation},
 };
 
 use crate::{JobKey, convert, crd, key::KUEUE_QUEUE, view::JobView};
@@ -55,6 +55,11 @@ struct Extra {
 impl JobSeen {
     /// The job of a view; nothing where it is of no kind that is known.
     pub(super) fn new(view: &JobView) -> Option<Self> {
+        Self::with_runtime(view, None)
+    }
+
+    /// The same; a `TrainJob` with its runtime, where that is known.
+    pub(super) fn with_runtime(view: &JobView, runtime: Option<&Value>) -> Option<Self> {
         let kind = view.kind?;
         let object: Value = serde_json::from_str(&view.text).ok()?;
         let extra = object.get("metadata").cloned().unwrap_or_default();
@@ -64,15 +69,24 @@ impl JobSeen {
             value.unwrap_or_default().to_owned()
         };
         let api_version = text("apiVersion");
-        let suspend = object.pointer("/spec/runPolicy/suspend") == Some(&Value::Bool(true));
+        let is_true = |pointer| object.pointer(pointer) == Some(&Value::Bool(true));
+        let suspend = match kind {
+            Kind::Train => is_true("/spec/suspend"),
+            _ => is_true("/spec/runPolicy/suspend"),
+        };
         let created = if kind.is_mpi() {
             convert::as_created(&object).unwrap_or(object)
         } else {
             object
         };
-        let checked = spec::job_from_value(&created);
+        let checked = spec::train_job_from_value(&created, runtime);
         let mut errors = checked.findings;
         errors.retain(|finding| finding.severity == Severity::Error);
+        // Without its runtime nothing is known to be wrong with it.
+        let named = RuntimeName::of(&created).filter(|_| kind == Kind::Train && runtime.is_none());
+        if named.is_some_and(|named| named.built_in().is_none()) {
+            errors.clear();
+        }
         let (status, unreadable) = match view.read_status() {
             Ok(status) => (status, None),
             Err(why) => (JobStatus::clone(&why.shown), Some(why)),

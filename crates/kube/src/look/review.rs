@@ -79,7 +79,7 @@ impl Sees {
                 version: Some(crd::version(*kind).to_owned()),
                 // An empty one means all.
                 namespace: Some(namespace.clone().unwrap_or_default()),
-                ..of("list", crd::GROUP, &crd::plural(*kind))
+                ..of("list", kind.group(), &crd::plural(*kind))
             },
             Self::Logs(namespace) => ResourceAttributes {
                 namespace: Some(namespace.clone()),

@@ -13,27 +13,27 @@ use serde_json::{Value, json};
 use tokio::task::JoinError;
 use tracing::{Instrument as _, Span, debug, error, field::Empty, info, info_span, warn};
 use trainyard_core::{
-    finding::Severity,
     job::{
         self, Action, Autoscaler, Event, EventKind, EventReason, JobStatus, Refusal, Unreadable,
     },
     launch::{self, StartPoint},
     reason::{Reason, StoredReason},
-    spec::{self, Job, Kind},
+    spec::{Job, Kind},
 };
 
 use super::{Operator, fabrics::fitted};
 use crate::{
     act::Actor,
     api::CallError,
-    clock, convert,
+    clock,
     event::Draft,
     key::JobKey,
-    metrics::{JobInfo, cause},
+    metrics::JobInfo,
     path::job_path,
     poison::{Judgement, Mark, panic_message},
     queue::Outcome,
     state::Scaler,
+    store::TrainApi,
     trace,
     view::{Bare, JobView},
 };
@@ -61,6 +61,7 @@ impl Operator {
                 store.fleet.queue.forget(&key.gang());
                 store.forget_groups(key);
                 store.forget_fabrics(key);
+                store.forget_runtimes(key);
             }
             self.notify_wait_queue();
             self.caller.metrics.forget(key);
@@ -173,12 +174,9 @@ impl Operator {
     ) -> Result<Option<tokio::time::Instant>, CallError> {
         #[cfg(test)]
         crate::poison::trip(view);
-        let job = match read(view).and_then(|job| self.permitted(job)) {
-            Ok(job) => job,
-            Err(message) => {
-                self.refuse(key, view, &message).await?;
-                return Ok(None);
-            }
+        let (job, runtime) = match self.read_job(key, view).await? {
+            Ok(read) => read,
+            Err(again) => return Ok(again),
         };
         let (mut observed, mut on_fabric) = match self.observe(key, view, &job) {
             Ok(observed) => observed,
@@ -236,9 +234,26 @@ impl Operator {
         if decision.status != observed.status {
             delayed_until = self.delay_progress_write(key, &observed.status, &decision);
             if delayed_until.is_none() {
-                self.write_status(key, view, &observed.status, &decision.status, now)
-                    .await?;
+                self.write_status(
+                    key,
+                    view,
+                    Some(&job),
+                    &observed.status,
+                    &decision.status,
+                    now,
+                )
+                .await?;
+                if key.kind == Kind::Train && *self.state.store().train_api() != TrainApi::Served {
+                    return Ok(None);
+                }
             }
+        }
+        let creates =
+            |action: &Action| matches!(action, Action::CreatePod { .. } | Action::ApplyShared(_));
+        if let Some(runtime) = runtime.filter(|_| decision.actions.iter().any(creates))
+            && let Some(refusal) = self.pin_runtime(key, uid, &runtime).await?
+        {
+            return Ok(self.after(key, view, vec![refusal]));
         }
         self.keep_gang(key, uid, &decision);
         let trust = self.renew_trust(key, &job, &observed).await;
@@ -294,17 +309,6 @@ impl Operator {
         });
         let waits = [wake, delayed_until, listens, trust];
         Ok(asked.into_iter().chain(waits.into_iter().flatten()).min())
-    }
-
-    /// `job`, unless its pods would run as this operator.
-    fn permitted(&self, job: Job) -> Result<Job, String> {
-        match launch::account_refusal(&job, &self.cluster) {
-            None => Ok(job),
-            Some(message) => {
-                self.caller.metrics.refused(cause::OPERATOR_ACCOUNT);
-                Err(message)
-            }
-        }
     }
 
     /// Until when a status that changes only the progress is not written, soon after the one before.
@@ -394,23 +398,31 @@ impl Operator {
         })
     }
 
-    async fn write_status(
+    pub(super) async fn write_status(
         &self,
         key: &JobKey,
         view: &JobView,
+        job: Option<&Job>,
         before: &JobStatus,
         after: &JobStatus,
         now: Timestamp,
     ) -> Result<(), CallError> {
-        let written: JobView = self
-            .caller
-            .replace_status(
-                &job_path(key),
-                &key.name,
-                view.metadata.resource_version,
-                after,
-            )
-            .await?;
+        let (path, version) = (job_path(key), view.metadata.resource_version);
+        let written: JobView = if key.kind == Kind::Train {
+            let status = job::stored_train_status(job, after, &view.stored_status());
+            let written: JobView = self
+                .caller
+                .replace_status(&path, &key.name, version, &status)
+                .await?;
+            if written.stored_status().get("trainyard").is_none() {
+                self.note_pruned_record(key);
+            }
+            written
+        } else {
+            self.caller
+                .replace_status(&path, &key.name, version, after)
+                .await?
+        };
         self.caller.metrics.changed(key, before, after, now);
         self.state.remember(key, |memory| {
             memory.wrote_at = Some(tokio::time::Instant::now());
@@ -441,75 +453,6 @@ impl Operator {
         Some(tokio::time::Instant::now() + wait)
     }
 
-    /// Marks a job that cannot be understood; nothing else is done for it until it is edited.
-    async fn refuse(&self, key: &JobKey, view: &JobView, message: &str) -> Result<(), CallError> {
-        if let Some(shadow) = &self.shadow {
-            self.log_refusal_in_shadow(shadow, key, view, message);
-            return Ok(());
-        }
-        self.release_unused_seats(key);
-        let before = match view.read_status() {
-            Ok(status) => status,
-            Err(why) => {
-                self.report_unreadable_status(key, view, &why);
-                return Ok(());
-            }
-        };
-        self.status_is_readable(key);
-        let mut after = before.clone();
-        let why = message.to_owned();
-        after.trainyard.waiting = Some(StoredReason::from(&Reason::Invalid { why }));
-        if after == before {
-            return Ok(());
-        }
-        warn!(job = %key, sentence = message, "The job is not valid");
-        self.write_status(key, view, &before, &after, clock::now())
-            .await?;
-        let event = Event {
-            kind: EventKind::Warning,
-            reason: match key.kind {
-                Kind::MpiV2 => "ValidationError".to_owned(),
-                kind => format!("{}FailedValidation", kind.name()),
-            },
-            message: message.to_owned(),
-        };
-        self.emit_event(key, &view.metadata.uid, 0, &event);
-        Ok(())
-    }
-
-    /// Reports a status that cannot be read, once for each reason. Nothing is done for the job, and nothing is
-    /// written: the next write would lose what is stored.
-    fn report_unreadable_status(&self, key: &JobKey, view: &JobView, why: &Unreadable) {
-        self.caller.metrics.readable(key, false);
-        if why.has_ended() {
-            // Whatever else its status holds, it holds no nodes any more.
-            self.state.store().fleet.queue.forget(&key.gang());
-            self.notify_wait_queue();
-        } else {
-            self.release_unused_seats(key);
-        }
-        let sentence = why.to_string();
-        if self.state.memory(key).unreadable.as_ref() == Some(&sentence) {
-            return;
-        }
-        warn!(job = %key, sentence, "Cannot read the status of the job");
-        let event = Event {
-            kind: EventKind::Warning,
-            reason: "StatusUnreadable".to_owned(),
-            message: sentence.clone(),
-        };
-        self.emit_event(key, &view.metadata.uid, 0, &event);
-        self.state
-            .remember(key, |memory| memory.unreadable = Some(sentence));
-    }
-
-    fn status_is_readable(&self, key: &JobKey) {
-        if self.state.memory(key).unreadable.is_some() {
-            self.caller.metrics.readable(key, true);
-            self.state.remember(key, |memory| memory.unreadable = None);
-        }
-    }
-
     /// Has an event written on the job, or counted where it is there already; nothing waits for it.
     pub(crate) fn emit_event(&self, key: &JobKey, uid: &str, attempt: u32, event: &Event) {
         self.events.put(key, uid, Draft::of(event, attempt));
@@ -534,35 +477,4 @@ fn set_aside_patch(status: &str, sentence: &str) -> Option<Value> {
 pub(crate) fn is_managed_elsewhere(job: &Job) -> bool {
     let manager = job.run_policy.managed_by.as_deref();
     manager.is_some_and(|manager| manager != job.kind.own_manager())
-}
-
-/// The job of an object, or one sentence why it is none.
-fn read(view: &JobView) -> Result<Job, String> {
-    let object: Value =
-        serde_json::from_str(&view.text).map_err(|error| format!("it is not JSON: {error}"))?;
-    let object = if view.kind.is_some_and(Kind::is_mpi) {
-        convert::as_created(&object).map_err(|error| error.to_string())?
-    } else {
-        object
-    };
-    let checked = spec::job_from_value(&object);
-    checked.job.ok_or_else(|| {
-        let mut errors = checked
-            .findings
-            .iter()
-            .filter(|finding| finding.severity == Severity::Error);
-        let first = errors.next();
-        let more = errors.count();
-        let Some(first) = first else {
-            return "the job is not valid".to_owned();
-        };
-        let mut text = first.to_string();
-        if let Some(hint) = &first.hint {
-            text = format!("{text}; {hint}");
-        }
-        if more > 0 {
-            text = format!("{text}; and {more} more");
-        }
-        text
-    })
 }

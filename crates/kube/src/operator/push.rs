@@ -308,7 +308,7 @@ impl Operator {
     /// The job of that name, of whatever kind, which the pod belongs to, and who owns the pod.
     fn job_of(&self, namespace: &str, name: &str, pod: &str) -> Option<(JobKey, String)> {
         let store = self.state.store();
-        Kind::ALL.into_iter().find_map(|kind| {
+        Kind::READ.into_iter().find_map(|kind| {
             let key = JobKey {
                 kind,
                 namespace: namespace.into(),

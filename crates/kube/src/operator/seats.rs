@@ -139,6 +139,6 @@ impl Operator {
 /// Selects every pod that the watch of job pods does not take in. Whoever makes a pod chooses its labels: one that names
 /// a controller that is none of ours must not be hidden from both watches.
 fn not_of_jobs() -> String {
-    let controllers: Vec<&str> = Kind::ALL.into_iter().map(Kind::controller).collect();
+    let controllers: Vec<&str> = Kind::READ.into_iter().map(Kind::controller).collect();
     format!("{OPERATOR_LABEL} notin ({})", controllers.join(","))
 }

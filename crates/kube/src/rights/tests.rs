@@ -102,6 +102,7 @@ fn every_object_of_a_job_can_be_created() {
         Object::Service(Box::default()),
         Object::ConfigMap(Box::default()),
         Object::Secret(Box::default()),
+        Object::Claim(Box::default()),
         Object::ServiceAccount(Box::default()),
         Object::Role(Box::default()),
         Object::RoleBinding(Box::default()),
@@ -121,7 +122,7 @@ fn every_object_of_a_job_can_be_created() {
         let held = OPERATOR.iter().any(|right| {
             matches!(
                 right.place,
-                Place::Jobs | Place::Launchers | Place::NetworkPolicies
+                Place::Jobs | Place::Launchers | Place::NetworkPolicies | Place::TrainJobs
             ) && right.resources.contains(&resource)
                 && right.verbs.contains(&"create")
                 && api_group.is_none_or(|group| right.groups.contains(&group))

@@ -17,7 +17,7 @@ use super::{
     rule::Fault,
     selector::{Selector, field, label},
     watch,
-    world::{Call, Name, Refused, Verb, World, missing, text},
+    world::{Call, Name, Refused, TRAIN_JOBS, Verb, World, missing, text},
 };
 
 /// The body of an answer.
@@ -92,6 +92,12 @@ pub(crate) async fn answer(
         _ => {}
     }
     let Some(place) = place else {
+        if let Some(group) = call.path.strip_prefix("/openapi/v3") {
+            return Ok(match shared.read(|world| openapi(world, group)) {
+                Some(text) => whole(StatusCode::OK, text),
+                None => refusal(&Refused::new(404, "NotFound", "the group is not served")),
+            });
+        }
         return Ok(whole(StatusCode::OK, discovery(&shared, &call.path)));
     };
     if verb == Verb::Watch {
@@ -298,6 +304,23 @@ fn discovery(shared: &Shared, path: &str) -> Vec<u8> {
         &json!({"kind": "APIResourceList", "apiVersion": "v1", "resources": served,
         "versions": [], "name": path}),
     )
+}
+
+/// The types of a version of an API, as far as anybody asks: those of `TrainJob`.
+fn openapi(world: &World, group: &str) -> Option<Vec<u8>> {
+    let served = TRAIN_JOBS.strip_prefix(group)?;
+    let is_served = served == "/trainjobs" && world.served.contains(TRAIN_JOBS);
+    is_served.then_some(())?;
+    let mut fields = json!({"conditions": {}, "jobsStatus": {}, "trainyard": {}});
+    if world.prunes_record {
+        fields = json!({"conditions": {}, "jobsStatus": {}});
+    }
+    let job = json!({"properties": {"status": {"properties": fields}},
+        "x-kubernetes-group-version-kind": [{"group": "trainer.kubeflow.org", "kind": "TrainJob", "version": "v1alpha1"}]});
+    let schemas = json!({"org.kubeflow.trainer.v1alpha1.TrainJob": job});
+    Some(json_bytes(
+        &json!({"openapi": "3.0.0", "components": {"schemas": schemas}}),
+    ))
 }
 
 fn json_bytes(value: &Value) -> Vec<u8> {

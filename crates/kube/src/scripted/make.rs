@@ -59,10 +59,17 @@ pub(crate) fn job(kind: Kind, name: &str, workers: u32) -> Value {
         "spec": {kind.replica_map(): roles}})
 }
 
+/// A `TrainJob` of `nodes` nodes and the runtime that it names.
+pub(crate) fn train_job(name: &str, nodes: u32, runtime: &str) -> Value {
+    json!({"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {"runtimeRef": {"name": runtime}, "trainer": {"image": "test", "numNodes": nodes}}})
+}
+
 /// The name of a job.
 pub(crate) fn job_name(kind: Kind, name: &str) -> Name {
     let version = crd::version(stored_as(kind));
-    let resource = format!("/apis/{}/{version}/{}", crd::GROUP, crd::plural(kind));
+    let resource = format!("/apis/{}/{version}/{}", kind.group(), crd::plural(kind));
     (resource, NAMESPACE.to_owned(), name.to_owned())
 }
 

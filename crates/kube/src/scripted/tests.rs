@@ -12,3 +12,4 @@ mod push;
 mod server;
 mod status;
 mod storm;
+mod trainjob;

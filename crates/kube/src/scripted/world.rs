@@ -11,6 +11,9 @@ use serde_json::{Map, Value, json};
 use super::{kubelet::Kubelet, path::Place, rule::Rule};
 use crate::clock;
 
+/// Where `TrainJob`s are served.
+pub(crate) const TRAIN_JOBS: &str = "/apis/trainer.kubeflow.org/v1alpha1/trainjobs";
+
 /// The name of an object: resource, namespace, name.
 pub(crate) type Name = (String, String, String);
 
@@ -101,6 +104,8 @@ pub(crate) struct World {
     pub(crate) kubelet: Kubelet,
     /// The resources of other schedulers that are served, as `/apis/group/version/resource`.
     pub(crate) served: BTreeSet<String>,
+    /// Whether the definition of `TrainJob` is that of Kubeflow Trainer, which has no place for our record.
+    pub(crate) prunes_record: bool,
     /// How many watches are open now, by path.
     pub(crate) watching: BTreeMap<String, usize>,
     made: u64,
@@ -270,9 +275,14 @@ impl World {
                 return Err(Refused::new(409, "Conflict", message));
             }
         }
-        let has_status = place.resource.starts_with("/apis/kubeflow.org/");
+        let is_train = place.resource == TRAIN_JOBS;
+        let has_status = is_train || place.resource.starts_with("/apis/kubeflow.org/");
         if place.subresource == "status" {
-            let status = object.get("status").cloned().unwrap_or_default();
+            let mut status = object.get("status").cloned().unwrap_or_default();
+            if is_train && self.prunes_record {
+                let fields = status.as_object_mut();
+                fields.map(|fields| fields.remove("trainyard"));
+            }
             object = Value::clone(there);
             object["status"] = status;
         } else if has_status {

@@ -80,7 +80,12 @@ fn webhooks(certificate: &Arc<Certificate>) -> Server {
         bounds: webhook::BOUNDS,
         tls: Some(security.acceptors()),
         admit: webhook::admits(webhook::Callers::Anybody, traffic.clone()),
-        answer: webhook::reviews(webhook::TURNS, Arc::default(), traffic.clone()),
+        answer: webhook::reviews(
+            webhook::TURNS,
+            Arc::default(),
+            Arc::new(|_, _| None),
+            traffic.clone(),
+        ),
         rules: ReplyRules::default(),
         traffic,
     }

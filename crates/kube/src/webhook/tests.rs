@@ -95,6 +95,7 @@ async fn review_that_waits_too_long_is_refused() {
         request("/convert", 10, 10),
         lanes(turns, &traffic),
         Arc::default(),
+        Arc::new(|_, _| None),
     )
     .await;
     assert_eq!(reply.status, StatusCode::SERVICE_UNAVAILABLE);

@@ -182,6 +182,59 @@
   - get
   - patch
 {{- end }}
+{{- define "trainyard.rights.trainJobs" -}}
+# watches TrainJobs
+- apiGroups:
+  - trainer.kubeflow.org
+  resources:
+  - trainjobs
+  verbs:
+  - get
+  - list
+  - watch
+# writes the status of TrainJobs
+- apiGroups:
+  - trainer.kubeflow.org
+  resources:
+  - trainjobs/status
+  verbs:
+  - get
+  - patch
+  - update
+# sets owner references if the API server requires this right
+- apiGroups:
+  - trainer.kubeflow.org
+  resources:
+  - trainjobs/finalizers
+  verbs:
+  - update
+# reads the runtimes that TrainJobs of the same namespace name
+- apiGroups:
+  - trainer.kubeflow.org
+  resources:
+  - trainingruntimes
+  verbs:
+  - list
+  - watch
+# creates the claims that a runtime states; it changes and deletes none
+- apiGroups:
+  - ""
+  resources:
+  - persistentvolumeclaims
+  verbs:
+  - create
+  - get
+{{- end }}
+{{- define "trainyard.rights.trainRuntimes" -}}
+# reads the runtimes that TrainJobs name; without this right those that are built in
+- apiGroups:
+  - trainer.kubeflow.org
+  resources:
+  - clustertrainingruntimes
+  verbs:
+  - list
+  - watch
+{{- end }}
 {{- define "trainyard.rights.nodes" -}}
 # sees the resources that other pods use on the nodes
 - apiGroups:

@@ -301,6 +301,16 @@ pub(super) fn of_the_job() -> Vec<Named> {
             vec!["roce-b", "kubectl get fabrics"],
         ),
         (
+            "a runtime that is not there",
+            facts().waits(&Reason::NoRuntime {
+                runtime: "ClusterTrainingRuntime `team`".into(),
+                why: "it does not exist; the cluster has none".into(),
+            }),
+            Cause::RuntimeMissing,
+            Waits,
+            vec!["team", "kubectl get clustertrainingruntimes"],
+        ),
+        (
             "a preflight without a result",
             facts().waits(&Reason::PreflightRetry {
                 why: "preflight produced no result: it did not finish within 300 s".into(),

@@ -130,7 +130,7 @@ impl Resident {
             .get(pod_label::OPERATOR_NAME)
             .zip(labels.get(pod_label::JOB_NAME))
             .and_then(|(controller, job)| {
-                let kind = Kind::ALL
+                let kind = Kind::READ
                     .into_iter()
                     .find(|kind| kind.controller() == controller)?;
                 Some(GangKey {

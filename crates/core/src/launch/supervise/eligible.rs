@@ -25,7 +25,7 @@ pub fn audience_job(audience: &str) -> Option<(&str, Kind, &str)> {
     let rest = audience.strip_prefix(AUDIENCE)?;
     let mut parts = rest.split('/');
     let (namespace, kind, name) = (parts.next()?, parts.next()?, parts.next()?);
-    let kind = Kind::ALL
+    let kind = Kind::READ
         .into_iter()
         .find(|it| it.name().to_lowercase() == kind)?;
     let whole = parts.next().is_none() && !namespace.is_empty() && !name.is_empty();
@@ -58,6 +58,10 @@ fn of_cluster(cluster: &Cluster) -> Option<String> {
 fn of_job(job: &Job) -> Option<String> {
     if job.kind.is_mpi() {
         return Some("an MPIJob has no supervisors".to_owned());
+    }
+    if job.kind == Kind::Train {
+        // Its initializers and its launcher are no members of a gang that restarts in place.
+        return Some("a TrainJob has no supervisors".to_owned());
     }
     if job.settings.supervise == Supervise::Off {
         return Some("`trainyard.dev/supervise` is `off`".to_owned());

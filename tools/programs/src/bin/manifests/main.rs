@@ -93,6 +93,30 @@ fn files() -> Vec<(String, String)> {
             documents(&rights),
         ));
     }
+    let train: Vec<String> = crd::train_definitions()
+        .iter()
+        .map(|(_, definition)| to_yaml(definition))
+        .collect();
+    files.push((
+        "kustomize/components/trainjobs/crds.yaml".to_owned(),
+        documents(&train),
+    ));
+    files.push((
+        "helm/trainyard/templates/trainjob-crds.yaml".to_owned(),
+        chart_train_definitions(),
+    ));
+    let rights = [role(
+        "ClusterRole",
+        "trainyard-trainjobs",
+        None,
+        &[Place::TrainJobs, Place::TrainRuntimes],
+    )];
+    files.push((
+        "kustomize/components/trainjobs/rbac.yaml".to_owned(),
+        documents(&rights.concat()),
+    ));
+    let runtimes: Vec<String> = crd::train_runtimes().iter().map(to_yaml).collect();
+    files.push(("trainjobs/runtimes.yaml".to_owned(), documents(&runtimes)));
     for (file, definition) in &definitions {
         files.push((format!("crds/{file}"), documents(&[to_yaml(definition)])));
     }
@@ -257,6 +281,21 @@ fn chart_rights() -> String {
         .collect();
     define("shadow", &to_yaml(&json!(reading)));
     text
+}
+
+/// The definitions of `TrainJob` and its runtimes, kept when the release goes.
+fn chart_train_definitions() -> String {
+    let definitions: Vec<String> = crd::train_definitions()
+        .into_iter()
+        .map(|(_, mut definition)| {
+            definition["metadata"]["annotations"] = json!({ "helm.sh/resource-policy": "keep" });
+            to_yaml(&definition)
+        })
+        .collect();
+    let definitions = definitions.join("---\n");
+    format!(
+        "{HEAD}{{{{- if and .Values.trainJobs.enabled .Values.trainJobs.installCRDs }}}}\n{definitions}{{{{- end }}}}\n"
+    )
 }
 
 fn chart_user_roles() -> String {
