@@ -19,10 +19,10 @@ pub fn definitions() -> Vec<(String, Value)> {
         let sentence = format!("A {kind}: what the pods of a TrainJob are made from.");
         let mut version = version(&sentence, &runtime_spec(), None);
         version["schema"]["openAPIV3Schema"]["required"] = json!(["spec"]);
-        definition(kind, scope, version)
+        definition(kind, scope, &version)
     };
     vec![
-        definition(Kind::Train.name(), "Namespaced", job_version()),
+        definition(Kind::Train.name(), "Namespaced", &job_version()),
         runtime("TrainingRuntime", "Namespaced"),
         runtime("ClusterTrainingRuntime", "Cluster"),
     ]
@@ -34,7 +34,7 @@ pub fn runtimes() -> Vec<Value> {
     texts.filter_map(runtime_from_text).collect()
 }
 
-fn definition(kind: &str, scope: &str, version: Value) -> (String, Value) {
+fn definition(kind: &str, scope: &str, version: &Value) -> (String, Value) {
     let group = Kind::Train.group();
     let singular = kind.to_lowercase();
     let plural = format!("{singular}s");

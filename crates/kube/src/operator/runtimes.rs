@@ -73,7 +73,12 @@ struct Parts {
 #[derive(Deserialize)]
 struct Fields {
     #[serde(default)]
-    properties: BTreeMap<String, IgnoredAny>,
+    properties: StatusFields,
+}
+
+#[derive(Default, Deserialize)]
+struct StatusFields {
+    trainyard: Option<IgnoredAny>,
 }
 
 #[derive(Deserialize)]
@@ -93,7 +98,7 @@ impl Openapi {
         let is_job = |it: &&Described| it.names.iter().any(|name| name.kind == Kind::Train.name());
         let job = self.components.schemas.values().find(is_job)?;
         let status = job.properties.status.as_ref();
-        Some(status.is_some_and(|it| it.properties.contains_key("trainyard")))
+        Some(status.is_some_and(|it| it.properties.trainyard.is_some()))
     }
 }
 

@@ -78,7 +78,7 @@ fn only_three_conditions_are_outside() {
     );
     let mut late = with(&[(Created, True), (Failed, True)]);
     late.trainyard.failed_by = Some(FailedBy::DeadlineExceeded);
-    let cases = [
+    let cases = vec![
         (false, counted(with(&[(Created, True)]), 0, 0), "0 0 0 0 0"),
         (
             false,
