@@ -83,6 +83,9 @@ pub(crate) struct Scope {
         value_delimiter = ','
     )]
     pub(crate) kinds: Vec<String>,
+    /// Manage `TrainJob`s as well; needs the CRDs and rights of the component `trainjobs`
+    #[arg(long, conflicts_with = "shadow")]
+    pub(crate) trainjobs: bool,
 }
 
 /// Which of several operators acts.

@@ -62,7 +62,7 @@ pub(super) fn run(args: Operator, printer: &Printer) -> Result<Exit, Failure> {
             placement: !args.gangs.no_placement,
             preemption: args.gangs.preemption.into(),
             namespace,
-            kinds: kinds(&args.scope.kinds)?,
+            kinds: kinds(&args.scope.kinds, args.scope.trainjobs)?,
             workers: args.workers.into(),
             calls: args.calls.into(),
             lease,
@@ -126,12 +126,15 @@ pub(super) fn run(args: Operator, printer: &Printer) -> Result<Exit, Failure> {
     })
 }
 
-/// The kinds that are named, or all of them.
-fn kinds(names: &[String]) -> Result<Vec<Kind>, Failure> {
-    if names.is_empty() {
-        return Ok(Kind::ALL.to_vec());
-    }
+/// The kinds that are named, or those of the Training Operator, and `TrainJob` where it is asked for.
+fn kinds(names: &[String], trainjobs: bool) -> Result<Vec<Kind>, Failure> {
     let mut kinds = Vec::new();
+    if names.is_empty() {
+        kinds.extend(Kind::ALL);
+    }
+    if trainjobs {
+        kinds.push(Kind::Train);
+    }
     for name in names {
         let found: Vec<Kind> = Kind::ALL
             .into_iter()

@@ -251,6 +251,7 @@ fn every_kustomization_is_taken() {
                     "network-policies",
                     "progress-push",
                     "gangs",
+                    "trainjobs",
                 ],
             ),
             (

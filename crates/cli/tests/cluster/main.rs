@@ -25,6 +25,7 @@ mod operator;
 mod preflight;
 mod shadow;
 mod spans;
+mod trainjob;
 mod upstream;
 mod webhooks;
 

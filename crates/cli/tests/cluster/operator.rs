@@ -163,13 +163,19 @@ impl TestNamespace {
         objects.extend(role(
             "Role",
             own,
-            &[Place::Own, Place::Jobs, Place::Launchers],
+            &[Place::Own, Place::Jobs, Place::Launchers, Place::TrainJobs],
         ));
         objects.extend(role("Role", json!("kube-node-lease"), &[Place::NodeLeases]));
         objects.extend(role(
             "ClusterRole",
             Value::Null,
-            &[Place::Nodes, Place::Marks, Place::Webhooks, Place::Pushes],
+            &[
+                Place::Nodes,
+                Place::Marks,
+                Place::Webhooks,
+                Place::Pushes,
+                Place::TrainRuntimes,
+            ],
         ));
         self.apply(&json!({"apiVersion": "v1", "kind": "List", "items": objects}));
         let token = self.kubectl(&["create", "token", &name, "--duration=1h"]);
