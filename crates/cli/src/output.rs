@@ -48,23 +48,22 @@ fn write_with(
     fill: impl FnOnce(&mut File) -> io::Result<()>,
 ) -> io::Result<()> {
     let Some((path, old)) = resolve(path)? else {
-        let file = beside(path, permissions)?;
-        return finish(file, path, fill);
+        return finish(beside(path, permissions)?, path, fill);
     };
     // Asks whether it may be written, which a new file in its place would not.
     let mut opened = OpenOptions::new().write(true).open(&path)?;
     if !old.is_file() {
         return fill(&mut opened);
     }
-    let file = beside(&path, 0o600)?;
-    let new = file.as_file();
+    let temporary = beside(&path, 0o600)?;
+    let new = temporary.as_file();
     let (made, user, group) = (new.metadata()?, old.uid(), old.gid());
     if (made.uid(), made.gid()) != (user, group) {
         // Only root can give files away; for others it becomes theirs, as with every editor that does this.
         drop(fchown(new, Some(user), Some(group)));
     }
     new.set_permissions(old.permissions())?;
-    finish(file, &path, fill)
+    finish(temporary, &path, fill)
 }
 
 /// The file itself behind any number of links, where there is one.
@@ -100,13 +99,13 @@ fn beside(path: &Path, mode: u32) -> io::Result<NamedTempFile> {
 
 /// The file removes itself unless all of it was written.
 fn finish(
-    mut file: NamedTempFile,
+    mut temporary: NamedTempFile,
     path: &Path,
     fill: impl FnOnce(&mut File) -> io::Result<()>,
 ) -> io::Result<()> {
-    fill(file.as_file_mut())?;
-    file.as_file().sync_all()?;
-    file.persist(path).map_err(|error| error.error)?;
+    fill(temporary.as_file_mut())?;
+    temporary.as_file().sync_all()?;
+    temporary.persist(path).map_err(|error| error.error)?;
     Ok(())
 }
 

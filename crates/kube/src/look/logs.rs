@@ -557,10 +557,8 @@ mod tests {
             };
             let mut bytes = 0;
             let bounds = LogBounds { each, all };
-            let read = api.logs("n", &asked, bounds, &mut |_, piece| {
-                bytes += piece.len();
-            });
-            let read = read.await;
+            let mut take = |_: usize, piece: &[u8]| bytes += piece.len();
+            let read = api.logs("n", &asked, bounds, &mut take).await;
             assert!(read.failures.is_empty(), "{name}: {:?}", read.failures);
             assert_eq!((bytes, read.cut), want, "{name}");
         }

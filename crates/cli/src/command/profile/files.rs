@@ -342,6 +342,8 @@ fn rank_in_name(path: &Path) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+
     use super::*;
 
     /// A few kilobytes of gzip can be gigabytes.
@@ -350,7 +352,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("trace.json.gz");
         let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
-        std::io::Write::write_all(&mut packed, &vec![b' '; 8 << 20]).unwrap();
+        packed.write_all(&vec![b' '; 8 << 20]).unwrap();
         fs::write(&path, packed.finish().unwrap()).unwrap();
         let bounds = |beyond: u64| Bounds {
             most: 1 << 30,
