@@ -17,16 +17,12 @@ use serde::{Serialize, de::DeserializeOwned};
 use thiserror::Error;
 use tokio::sync::Semaphore;
 use tracing::{Instrument as _, field::Empty, info_span};
-use trainyard_core::progress::rota;
 
 use crate::{
     kubeconfig,
     lease::Fence,
+    log_turns::{self, Turns},
     metrics::Metrics,
-    operator::{
-        consult,
-        listen::turns::{self, Turns},
-    },
     plain, trace,
 };
 
@@ -34,17 +30,6 @@ use crate::{
 pub(crate) const FIELD_MANAGER: &str = "trainyard";
 /// One call takes at most this long.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Logs that are read at once.
-const LOGS_AT_ONCE: usize = 64;
-/// Reports of preflights that are read at once, and of these, those of one namespace.
-const REPORTS_AT_ONCE: (usize, usize) = (8, 2);
-
-/// Each reader of logs has turns of its own, divided between namespaces. One that had to wait here would wait for logs of anybody's pods.
-const _: () = assert!(
-    consult::AT_ONCE + consult::OTHERS_AT_ONCE + turns::AT_ONCE + rota::AT_ONCE + REPORTS_AT_ONCE.0
-        <= LOGS_AT_ONCE
-);
-
 /// What is done to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Verb {
@@ -184,8 +169,8 @@ impl Caller {
             fence,
             metrics,
             turns: Arc::new(Semaphore::new(at_once)),
-            log_turns: Arc::new(Semaphore::new(LOGS_AT_ONCE)),
-            report_turns: Arc::new(Turns::new(REPORTS_AT_ONCE.0, REPORTS_AT_ONCE.1)),
+            log_turns: Arc::new(Semaphore::new(log_turns::AT_ONCE)),
+            report_turns: Arc::new(Turns::of_reports()),
         }
     }
 

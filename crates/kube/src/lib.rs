@@ -32,6 +32,7 @@ mod keep;
 mod key;
 mod kubeconfig;
 mod lease;
+mod log_turns;
 pub mod look;
 mod metrics;
 mod node;

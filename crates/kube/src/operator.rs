@@ -12,7 +12,7 @@ pub(crate) mod gangs;
 mod groups;
 mod keep;
 mod leading;
-pub(crate) mod listen;
+mod listen;
 mod lost;
 mod options;
 mod pass;

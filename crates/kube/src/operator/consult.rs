@@ -33,13 +33,14 @@ use crate::{
     api::{CallError, Caller},
     keep::{self, Kept},
     key::JobKey,
-    operator::{Operator, listen::turns::Turns, progress::lines},
+    log_turns::{self, Turns},
+    operator::{Operator, progress::lines},
     path::object_path,
     state::Concluded,
 };
 
 /// Logs that are read at once; the passes that wait for them take turns from other jobs.
-pub(crate) const AT_ONCE: usize = 16;
+const AT_ONCE: usize = log_turns::VERDICTS_AT_ONCE;
 /// Of these, those of one namespace: its nodes may respond slowly. A failure that finds no turn stays without its log, and many clusters have all
 /// their jobs in one namespace.
 const NAMESPACE_AT_ONCE: usize = 8;
@@ -50,10 +51,6 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const LINES: i64 = 256;
 /// Bytes of them that are read at most. Container runtimes cut lines at 16 KiB, so the last is among them.
 const BYTES: usize = 4 << 20;
-/// Logs of other pods that are read at once, for all jobs together…
-pub(crate) const OTHERS_AT_ONCE: usize = 6;
-/// …and of these, those of one namespace: what another team's pods wrote is not lost to logs that do not come.
-const NAMESPACE_OTHERS_AT_ONCE: usize = 2;
 /// How long is waited for all of those of one job.
 const PATIENCE_FOR_OTHERS: Duration = Duration::from_secs(10);
 /// Bytes of one of them that are read at most.
@@ -131,7 +128,7 @@ impl Default for Consultation {
     fn default() -> Self {
         Self {
             turns: Semaphore::new(AT_ONCE),
-            turns_of_others: Turns::new(OTHERS_AT_ONCE, NAMESPACE_OTHERS_AT_ONCE),
+            turns_of_others: Turns::of_others(),
             namespaces: Mutex::default(),
         }
     }
@@ -242,7 +239,7 @@ impl Operator {
         tokio::spawn(async move {
             let read = stream::iter(others)
                 .map(|other| this.consultation.excerpt(&this.caller, &key, other))
-                .buffer_unordered(NAMESPACE_OTHERS_AT_ONCE)
+                .buffer_unordered(log_turns::NAMESPACE_AT_ONCE)
                 .filter_map(|kept| async move { kept });
             let mut kept: Vec<(String, String)> = Vec::new();
             let all = read.for_each(|one| {

@@ -4,11 +4,9 @@
 //! Owns which logs are read, when, and the bounds. Who wants to know and what follows is `trainyard_core::job`'s, what lines
 //! mean `trainyard_core::diagnose`'s.
 //!
-//! Invariants: no pass waits for a log, so no job is slowed. Few logs of all jobs are read at once, and fewer of one namespace (`turns`), [`BYTES`]
+//! Invariants: no pass waits for a log, so no job is slowed. Few logs of all jobs are read at once, and fewer of one namespace (`log_turns`), [`BYTES`]
 //! at the beginning of each and [`TAIL_BYTES`] at its end, of [`PODS`] pods of a job; after [`PATIENCE`] a read times out, and [`LISTENS`] after the first one the operator
 //! stops reading in that attempt. No log is read once every rank has reported. The operator's thread searches no lines.
-
-pub(crate) mod turns;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -29,12 +27,11 @@ use trainyard_core::{
     spec::Job,
 };
 
-use self::turns::Turns;
 use super::{
     Operator,
     consult::{container, params_since, transports, written_since},
 };
-use crate::{key::JobKey, path::object_path};
+use crate::{key::JobKey, log_turns::Turns, path::object_path};
 
 /// One read takes at most this long.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -67,7 +64,7 @@ pub(crate) struct Listening {
 impl Default for Listening {
     fn default() -> Self {
         Self {
-            turns: Turns::default(),
+            turns: Turns::of_transports(),
             searches: Semaphore::new(1),
             jobs: Mutex::default(),
         }

@@ -1,6 +1,8 @@
-//! Turns of reads of logs, so that those of one namespace that do not come delay no other one's.
+//! Turns of reads of logs, so that those of one namespace that do not come delay no other one's, and how many each reader has.
 //!
-//! Invariant: at most as many have a turn as there are, `of_namespace` of one namespace, and of each namespace no more wait for one of the
+//! Each reader of logs has turns of its own. One that had to wait for the connections of all of them would wait for logs of anybody's pods.
+//!
+//! Invariant: at most as many have a turn as there are, [`NAMESPACE_AT_ONCE`] of one namespace, and of each namespace no more wait for one of the
 //! turns that all share: a namespace with one log waits behind a few of each other one, not behind all logs of a large job.
 
 use std::{
@@ -9,16 +11,31 @@ use std::{
 };
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
+use trainyard_core::progress::rota;
 
-/// Logs that are read at once for transports, of all jobs.
-pub(crate) const AT_ONCE: usize = 6;
-/// Of these, those of one namespace.
-const NAMESPACE_AT_ONCE: usize = 2;
+/// Logs that are read at once, by all readers.
+pub(crate) const AT_ONCE: usize = 64;
+/// Logs of pods that failed first, for verdicts.
+pub(crate) const VERDICTS_AT_ONCE: usize = 16;
+/// Logs of the pods beside them.
+const OTHERS_AT_ONCE: usize = 6;
+/// Logs that are read for transports.
+const TRANSPORTS_AT_ONCE: usize = 6;
+/// Reports of preflights, which may take longest.
+const REPORTS_AT_ONCE: usize = 8;
+/// Of each of the last three, those of one namespace: what another team's pods wrote is not lost to logs that do not come.
+pub(crate) const NAMESPACE_AT_ONCE: usize = 2;
+
+const _: () = assert!(
+    VERDICTS_AT_ONCE + OTHERS_AT_ONCE + TRANSPORTS_AT_ONCE + REPORTS_AT_ONCE + rota::AT_ONCE
+        <= AT_ONCE
+);
+
+/// Turns of one reader of logs.
 
 #[derive(Debug)]
 pub(crate) struct Turns {
     all: Semaphore,
-    of_namespace: usize,
     /// Those of namespaces in which a log is read or waited for.
     namespaces: Mutex<BTreeMap<String, Arc<Semaphore>>>,
 }
@@ -30,18 +47,25 @@ pub(crate) struct Turn<'a> {
     _own: OwnedSemaphorePermit,
 }
 
-impl Default for Turns {
-    fn default() -> Self {
-        Self::new(AT_ONCE, NAMESPACE_AT_ONCE)
-    }
-}
-
 impl Turns {
-    /// So many turns at once, and so many of them of one namespace.
-    pub(crate) fn new(at_once: usize, of_namespace: usize) -> Self {
+    /// Those of logs beside the one that failed first.
+    pub(crate) fn of_others() -> Self {
+        Self::new(OTHERS_AT_ONCE)
+    }
+
+    /// Those of logs that are read for transports.
+    pub(crate) fn of_transports() -> Self {
+        Self::new(TRANSPORTS_AT_ONCE)
+    }
+
+    /// Those of reports of preflights.
+    pub(crate) fn of_reports() -> Self {
+        Self::new(REPORTS_AT_ONCE)
+    }
+
+    fn new(at_once: usize) -> Self {
         Self {
             all: Semaphore::new(at_once),
-            of_namespace,
             namespaces: Mutex::default(),
         }
     }
@@ -62,7 +86,7 @@ impl Turns {
         // Of the others nobody has a turn or waits for one.
         namespaces.retain(|_, turns| Arc::strong_count(turns) > 1);
         let own = namespaces.entry(namespace.to_owned());
-        Arc::clone(own.or_insert_with(|| Arc::new(Semaphore::new(self.of_namespace))))
+        Arc::clone(own.or_insert_with(|| Arc::new(Semaphore::new(NAMESPACE_AT_ONCE))))
     }
 }
 
@@ -79,7 +103,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn slow_logs_of_two_namespaces_delay_no_other() {
-        let turns = Arc::new(Turns::default());
+        let turns = Arc::new(Turns::of_transports());
         let mut reads = JoinSet::new();
         for number in 0..200 {
             let turns = Arc::clone(&turns);
@@ -104,7 +128,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn many_slow_namespaces_delay_another_by_their_turns() {
-        let turns = Arc::new(Turns::default());
+        let turns = Arc::new(Turns::of_transports());
         let mut reads = JoinSet::new();
         for number in 0..600 {
             let turns = Arc::clone(&turns);
