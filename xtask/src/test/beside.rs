@@ -1,4 +1,4 @@
-//! Suites that only need processor time, run at a low priority beside those that mostly wait.
+//! Suites that only need processor time, run at a low priority beside the others.
 //!
 //! Invariant: such a suite is a call of this program with the name of the suite. Its output is kept in a file and printed as one piece, so
 //! that no line of it stands among those of another suite, and a call that ends without the row of its suite has failed.
