@@ -121,10 +121,11 @@ fn supervise(
     thread::scope(|scope| {
         let watcher =
             scope.spawn(|| watch(&queue, began, &signals, &mut view, &mut screen, printer));
+        let closing = queue.closing();
         let outcome = trainyard_host::run(request, &stop, &mut |event| {
             queue.push(event, began.elapsed());
         });
-        queue.close();
+        drop(closing);
         let shown = watcher
             .join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic));

@@ -46,6 +46,16 @@ struct Within {
     shown: bool,
 }
 
+/// Closes the queue when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Closing<'a>(&'a Queue);
+
+impl Drop for Closing<'_> {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
 /// What arrived since the view last looked.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
@@ -92,8 +102,13 @@ impl Queue {
         }
     }
 
+    /// What closes the queue once it is dropped: also when the engine panics, after which the view would wait forever.
+    pub(crate) fn closing(&self) -> Closing<'_> {
+        Closing(self)
+    }
+
     /// Nothing comes any more.
-    pub(crate) fn close(&self) {
+    fn close(&self) {
         self.lock().batch.closed = true;
         self.arrived.notify_one();
     }
@@ -237,6 +252,21 @@ mod tests {
             _ => 0,
         });
         sizes.sum()
+    }
+
+    #[test]
+    fn queue_is_closed_by_an_engine_that_panics() {
+        let queue = Queue::new();
+        std::thread::scope(|scope| {
+            let engine = scope.spawn(|| {
+                let _closing = queue.closing();
+                queue.push(output(0, b"line\n"), Duration::ZERO);
+                std::panic::resume_unwind(Box::new("a defect"));
+            });
+            assert!(engine.join().is_err());
+        });
+        let batch = queue.take(Duration::ZERO);
+        assert_eq!((batch.events.len(), batch.closed), (1, true));
     }
 
     #[test]

@@ -101,6 +101,8 @@ fn a_stopped_program_is_no_success() {
     until("the member has saved", || member.out().contains("saved"));
     send_signal("-TERM", member.child.id());
     assert_eq!(member.code(), Some(143));
+    // It ignores what ends its supervisor, and would be left.
+    send_signal("-KILL", leader.number("pid ").unwrap());
 }
 
 #[test]
