@@ -203,14 +203,7 @@ impl Drain {
     /// Brings one step of the history to the shared tier now, because other nodes restore from it.
     pub fn bring(&self, folder: &StepName, timeout: Duration) -> Result<Turn, DrainError> {
         let until = self.clock.now().saturating_add(timeout);
-        let history = self.tiers.local_history()?;
-        let here = history.commits.iter().find(|seen| seen.folder == *folder);
-        // A node that was killed before it had the commit may have pieces all the same, and rank 0 publishes the commit without it.
-        let seen = match here {
-            Some(seen) => Some(seen.clone()),
-            None => self.tiers.commit_of_nodes(folder)?,
-        };
-        if let Some(seen) = seen {
+        if let Some(seen) = self.seen(folder)? {
             self.copy_or_give_up(&seen, until)?;
         }
         let mut pause = self.limits.first_pause;
@@ -230,6 +223,32 @@ impl Drain {
         }
         self.tiers.behind.board.lock().safe.insert(folder.clone());
         Ok(Turn::Committed(folder.clone()))
+    }
+
+    /// Copies the pieces of this process of one step to the shared tier, and waits for nobody: a process that cannot must be known to the others
+    /// before they wait for its pieces in [`Drain::bring`].
+    pub fn offer(&self, folder: &StepName, timeout: Duration) -> Result<(), DrainError> {
+        let until = self.clock.now().saturating_add(timeout);
+        let Some(seen) = self.seen(folder)? else {
+            return Ok(());
+        };
+        let (shared, path) = (&*self.tiers.shared, folder.path());
+        self.with_room(&seen, || {
+            (shared.storage.make_folder(&path)).map_err(StoreError::storage("create", &path))?;
+            shared.sync_folder(trainyard_core::checkpoint::STEPS)?;
+            self.copy_pieces(&seen, until)
+        })
+    }
+
+    /// A step as this node knows it.
+    fn seen(&self, folder: &StepName) -> Result<Option<CommitSeen>, DrainError> {
+        let history = self.tiers.local_history()?;
+        let here = history.commits.iter().find(|seen| seen.folder == *folder);
+        // A node that was killed before it had the commit may have pieces all the same, and rank 0 publishes the commit without it.
+        Ok(match here {
+            Some(seen) => Some(seen.clone()),
+            None => self.tiers.commit_of_nodes(folder)?,
+        })
     }
 
     /// The step to copy, or why there is none.
@@ -357,6 +376,24 @@ impl Drain {
         ended
     }
 
+    /// Copies those pieces of this process that the shared tier does not have.
+    fn copy_pieces(&self, seen: &CommitSeen, until: Duration) -> Result<(), DrainError> {
+        let start = self.clock.now();
+        let mut bytes: u64 = 0;
+        for rank in self.own_ranks(seen) {
+            if !self.has_piece(seen, rank) {
+                bytes = bytes.saturating_add(self.copy_piece(seen, rank, until)?);
+            }
+        }
+        let seconds = self.clock.now().saturating_sub(start).as_secs_f64();
+        if bytes > 0 && seconds > 0.0 {
+            #[expect(clippy::cast_precision_loss, reason = "a rate")]
+            let rate = bytes as f64 / seconds;
+            self.tiers.behind.board.lock().bytes_per_second = Some(rate);
+        }
+        Ok(())
+    }
+
     fn copy_step(&self, seen: &CommitSeen, until: Duration) -> Result<Turn, DrainError> {
         let shared = &*self.tiers.shared;
         let (folder, step) = (&seen.folder, seen.folder.step);
@@ -368,20 +405,7 @@ impl Drain {
             if self.rank == 0 && self.world > 1 {
                 same(shared, &within(&path, DRAIN_FILE), &commit)?;
             }
-            let start = self.clock.now();
-            let mut bytes: u64 = 0;
-            for rank in self.own_ranks(seen) {
-                if !self.has_piece(seen, rank) {
-                    bytes = bytes.saturating_add(self.copy_piece(seen, rank, until)?);
-                }
-            }
-            let seconds = self.clock.now().saturating_sub(start).as_secs_f64();
-            if bytes > 0 && seconds > 0.0 {
-                #[expect(clippy::cast_precision_loss, reason = "a rate")]
-                let rate = bytes as f64 / seconds;
-                self.tiers.behind.board.lock().bytes_per_second = Some(rate);
-            }
-            Ok(())
+            self.copy_pieces(seen, until)
         })?;
         if self.rank != 0 {
             return Ok(Turn::Copied(folder.clone()));

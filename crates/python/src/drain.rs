@@ -83,6 +83,13 @@ impl Drain {
         }
     }
 
+    /// Copies the pieces of this process of a step to the root, and waits for no other rank.
+    fn offer(&self, py: Python<'_>, folder: &str, timeout: f64) -> PyResult<()> {
+        let (folder, timeout) = (step_name(folder)?, seconds(timeout)?);
+        py.detach(|| self.drain.offer(&folder, timeout))
+            .map_err(|error| of_drain(&error))
+    }
+
     /// Brings a step to the root now, because ranks of other nodes restore from it.
     fn bring(&self, py: Python<'_>, folder: &str, timeout: f64) -> PyResult<()> {
         let (folder, timeout) = (step_name(folder)?, seconds(timeout)?);

@@ -346,6 +346,19 @@ fn rank_that_cannot_copy_ends_the_wait() {
 }
 
 #[test]
+fn offer_fails_before_another_rank_waits() {
+    let (a, b, shared) = (FaultyDisk::new(1), FaultyDisk::new(2), FaultyDisk::new(3));
+    let folder = save_two(&start_two([&a, &b], &shared, 1), 5);
+    let again = start_two([&a, &b], &shared, 2);
+    let name = crate::load::data_name(&folder, 1, 0);
+    again[1].tiers.local.storage.remove(&name).unwrap();
+    // Rank 0 has not shown the step yet, so there is nothing that could be given up.
+    again[1].drain.offer(&folder, MINUTE).unwrap_err();
+    again[0].drain.offer(&folder, MINUTE).unwrap();
+    assert!(!again[0].tiers.is_shared(&folder).unwrap());
+}
+
+#[test]
 fn full_tier_keeps_what_other_ranks_have_copied() {
     let (a, b, shared) = (FaultyDisk::new(1), FaultyDisk::new(2), FaultyDisk::new(3));
     let ranks = start_two([&a, &b], &shared, 1);

@@ -382,7 +382,7 @@ class Checkpointer:
 
     def _restore_from(self, store: _engine.Store, world: World, reference: tuple[str, str], strict: bool, state: dict[str, Any]) -> int:
         if self._tiers is not None:
-            self._tiers.bring(store, reference[0], self._deadline)
+            self._tiers.bring(world, store, reference[0], self._deadline)
         opened = store.open(*reference, 0.0 if world.rank == 0 else _VISIBLE_SECONDS)
         restored = self._restored(opened, world, strict, state)
         self.values = restored.values

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 from . import _engine
-from ._engine import CheckpointError
+from ._engine import CheckpointError, Damaged
 from ._world import World
 
 
@@ -63,10 +64,27 @@ class Tiers:
             seat, seats = 0, 1
         self._drain = _engine.Drain(store, session, seat, seats, keep, keep_every, self.bandwidth, deadline)
 
-    def bring(self, store: _engine.Store, folder: str, deadline: float) -> None:
-        """Pieces of other nodes are read from the root: brings a step there that only local tiers have."""
-        if self._several_nodes and self._drain is not None and not store.is_shared(folder):
-            self._drain.bring(folder, deadline)
+    def bring(self, world: World, store: _engine.Store, folder: str, deadline: float) -> None:
+        """Pieces of other nodes are read from the root: brings a step there that only local tiers have. Every rank calls it."""
+        drain = self._drain
+        if not self._several_nodes or drain is None:
+            return
+        if not world.has_group:
+            if not store.is_shared(folder):
+                drain.bring(folder, deadline)
+            return
+
+        def offer() -> None:
+            if not store.is_shared(folder):
+                drain.offer(folder, deadline)
+
+        def publish() -> None:
+            if world.rank == 0 and not store.is_shared(folder):
+                drain.bring(folder, deadline)
+
+        # Rank 0 waits for the pieces of the others, so it has to know first that all of them could be copied.
+        _on_all(world, offer)
+        _on_all(world, publish)
 
     def start(self) -> None:
         """Copies in the background from now on: after a restore, or with the first save."""
@@ -94,6 +112,21 @@ class Tiers:
         why = self._drain.close(timeout)
         found = [one for one in self.failures() if one != why]
         return found if why is None else [*found, f"the newest step is on the local tier only: {why}"]
+
+
+def _on_all(world: World, work: Callable[[], None]) -> None:
+    """Does `work`; where it fails on one rank, all raise. Where a step is damaged, that is what they raise: the one before is tried."""
+    raised: Exception | None = None
+    try:
+        work()
+    except Exception as error:  # noqa: BLE001 - raised below, once every rank knows of it
+        raised = error
+    found = world.gather(None if raised is None else (isinstance(raised, Damaged), str(raised)))
+    if raised is not None:
+        raise raised
+    for rank, one in enumerate(found):
+        if one is not None:
+            raise (Damaged if one[0] else CheckpointError)(f"rank {rank} could not copy its pieces to the root: {one[1]}")
 
 
 def _number(name: str) -> int | None:
